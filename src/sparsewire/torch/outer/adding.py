@@ -1,10 +1,9 @@
-"""How the contributions to a fragment are coded and added: settings, of which each epoch makes the
-sums that its members use."""
+"""How the contributions to a fragment are coded and added: settings, which make the sums of each
+fragment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -12,95 +11,81 @@ import numpy as np
 from torch import Tensor
 
 from sparsewire.collectives.communicator import Communicator
-from sparsewire.compress import Compressor, Draws, Identity, as_contraction, parse
+from sparsewire.compress import Compressor, as_contraction, parse
 from sparsewire.torch.outer.on_device import OnDevice
 from sparsewire.torch.outer.state import FragmentState
-from sparsewire.torch.outer.sums.choice import sums_for
-from sparsewire.torch.outer.sums.dense import Dense
-from sparsewire.torch.outer.sums.gather import Gather
-from sparsewire.torch.outer.sums.owned import Owned
-from sparsewire.torch.outer.sums.pairs import Pairs
+from sparsewire.torch.outer.sums.choice import DENSE, PAIRS, sums_for
 from sparsewire.torch.outer.sums.parts import EXACT
 from sparsewire.torch.outer.sums.sums import Added, Sums, Vector
-
-DENSE = "dense"
-
-
-class Topology(Enum):
-    """Who adds up with whom in a round."""
-
-    ALL = "all"
-    PAIRS = "pairs"
 
 
 @dataclass(frozen=True)
 class Adding:
-    """`compressor` and `down` are texts for `parse`; `way` is "auto", "gather" or "owned".
-
-    Raises ValueError for settings that do not fit together, and CompressError for operators.
-    """
+    """Settings as `sparsewire.torch.outer.sums.choice.sums_for` takes them."""
 
     compressor: str
-    topology: Topology
+    topology: str
     way: str
     down: str | None
     seed: int
-
-    def __post_init__(self) -> None:
-        if self.way not in ("auto", "gather", "owned"):
-            raise ValueError(f"sums must be auto, gather or owned, not {self.way!r}")
-        if self.down is not None and self.way == "gather":
-            raise ValueError("down compresses sums of owners, and gather has none: leave one out")
-        if self.is_dense and (self.down is not None or self.way != "auto"):
-            raise ValueError("dense vectors are added by the engine: leave out sums and down")
-        for text in (self.compressor, self.down):
-            if text not in (None, DENSE, EXACT):
-                as_contraction(parse(text, 1 << 24))
 
     @property
     def is_dense(self) -> bool:
         """Whether vectors are sent as they are, so that nothing is owed."""
         return self.compressor == DENSE
 
-    def sums(
-        self, communicator: Communicator, state: FragmentState, index: int, timeout: float
+    @property
+    def is_paired(self) -> bool:
+        """Whether random pairs average, so that replicas have points of their own."""
+        return self.topology == PAIRS
+
+    def sums(self, state: FragmentState, index: int) -> Sums:
+        """The sums of fragment `index`.
+
+        Raises ValueError for settings that do not fit together, and CompressError for operators.
+        """
+        seed = self.seed + index
+        sums = self._sums(_operator_of(self.compressor), state, self.way, self.down, seed)
+        if not self.is_paired:
+            return sums
+        return PairedPoints(sums, self._sums(DENSE, state, self.way, None, seed), state)
+
+    def _sums(
+        self, compressor: Any, state: FragmentState, way: str, down: str | None, seed: int
     ) -> Sums:
-        """The sums of fragment `index` in a new epoch; a collective call."""
-        elements, rank = state.fragment.elements, communicator.rank
-        draws = Draws(self.seed, rank, f"outer {index}")
-        if self.topology is Topology.PAIRS:
-            own = self._operator(elements) if not self.is_dense else Identity(elements)
-            return PairedPoints(own, state, draws, self.seed + index)
-        if self.is_dense:
-            return Dense(elements)
-        if self.way == "gather":
-            return Gather(self._operator(elements), draws)
-        down = None if self.down in (None, EXACT) else partial(_operator, self.down)
-        if self.way == "owned":
-            return Owned(elements, self._operator, draws, down or EXACT)
-        return sums_for(communicator, elements, self._operator, draws, down=down, timeout=timeout)
+        elements = state.fragment.elements
+        down_operator = None if down is None else _operator_of(down)
+        return sums_for(
+            compressor, elements, way=way, down=down_operator, topology=self.topology, seed=seed
+        )
 
-    def _operator(self, elements: int) -> Compressor:
-        return _operator(self.compressor, elements)
+    def given(self, vector: Tensor) -> Any:
+        """A vector as sums take it: an array, or the tensor if its device compresses it."""
+        on_host = vector.is_cpu or self.is_dense
+        return vector.detach().cpu().numpy() if on_host else vector.detach()
 
 
-def _operator(text: str | None, elements: int) -> Compressor:
-    assert text is not None, "an operator has a text"
+def _operator_of(text: str) -> Any:
+    """What makes the operator for a number of elements; names of no operator stay names."""
+    return text if text in (DENSE, EXACT) else partial(_operator, text)
+
+
+def _operator(text: str, elements: int) -> Compressor:
     return OnDevice(as_contraction(parse(text, elements)))
 
 
 class PairedPoints(Sums):
     """Random pairs, whose members also draw their points together (NoLoCo, arXiv 2506.10911).
 
-    The total is mean delta + phi - mean phi over the pair, with phi this replica's point. A replica
-    that contributes nothing gets zeros.
+    `deltas` and `points` add up the same pairs. The total is mean delta + phi - mean phi over the
+    pair, with phi this replica's point. A replica that contributes nothing gets zeros.
     """
 
-    def __init__(self, operator: Compressor, state: FragmentState, draws: Draws, seed: int) -> None:
-        super().__init__(operator.dimension)
+    def __init__(self, deltas: Sums, points: Sums, state: FragmentState) -> None:
+        super().__init__(state.fragment.elements)
         self._state = state
-        self._deltas = Pairs(operator, draws, seed)
-        self._points = Pairs(Identity(self.elements), draws, seed)
+        self._deltas = deltas
+        self._points = points
 
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
         point = None if vector is None else self._point()
@@ -127,8 +112,6 @@ class PairedPoints(Sums):
         self._deltas.abort()
         self._points.abort()
 
-
-def given(vector: Tensor, adding: Adding) -> Any:
-    """A vector as sums take it: an array, or the tensor itself if its device compresses it."""
-    on_host = vector.is_cpu or adding.is_dense
-    return vector.detach().cpu().numpy() if on_host else vector.detach()
+    def reset(self, residual: Vector | None = None) -> float:
+        self._points.reset()
+        return self._deltas.reset(residual)

@@ -3,11 +3,14 @@ laid out as one flat vector."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from sparsewire.torch.outer.tiles import difference
 
 Named = Mapping[str, Tensor]
 
@@ -64,18 +67,24 @@ class Fragment:
             _give(slot, slot.of(vector))
 
     @torch.no_grad()
-    def moved(self, base: Tensor, out: Tensor) -> Tensor:
-        """base - parameters, to `out`: how far training has come from `base`.
+    def moved(
+        self, base: Tensor, out: Tensor, owed: Tensor | None = None, beta: float = 0.0
+    ) -> float:
+        """out = base - parameters + beta owed; returns the norm of base - parameters.
 
-        A parameter of lower precision started from `base` as its dtype has it, so rounding alone
-        is no move.
+        That is how far training has come from `base`. A parameter of lower precision started from
+        `base` as its dtype has it, so rounding alone is no move.
         """
+        norms = []
         for slot in self.slots:
-            start, moved = slot.of(base), slot.of(out)
-            if slot.tensor.dtype is not torch.float32:
-                start = start.to(slot.tensor.dtype).float()
-            torch.sub(start, slot.tensor, out=moved)
-        return out
+            part = slice(slot.begin, slot.end)
+            now, start = slot.tensor.reshape(-1), base[part]
+            if now.dtype is not torch.float32:
+                start, now = start.to(now.dtype).float(), now.float()
+            norms.append(
+                difference(start, now, out[part], None if owed is None else owed[part], beta)
+            )
+        return math.hypot(*norms)
 
     @torch.no_grad()
     def mix(self, point: Tensor, share: float) -> None:

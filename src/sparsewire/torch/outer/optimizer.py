@@ -17,7 +17,7 @@ from sparsewire.collectives.communicator import Communicator
 from sparsewire.errors import Error
 from sparsewire.meeting.connect import init
 from sparsewire.torch.outer import checkpoint
-from sparsewire.torch.outer.adding import DENSE, Adding, Topology
+from sparsewire.torch.outer.adding import Adding
 from sparsewire.torch.outer.fragments import cut, masters_of, trained
 from sparsewire.torch.outer.members import Members
 from sparsewire.torch.outer.membership.by_store import StoreMembership
@@ -106,12 +106,12 @@ class OuterOptimizer:
         self._mix = mix
         self._patience = patience
         self._counters = Counters()
+        adding = Adding(compressor, topology, sums, down, seed)
         parameters = trained(model)
-        make = maker_of(outer, compressor != DENSE)
+        make = maker_of(outer, not adding.is_dense)
         cuts = cut(parameters, fragments, masters_of(parameters, masters), strided)
-        beta = decay if compressor != DENSE else None
+        beta = None if adding.is_dense else decay
         self._state = ReplicaState([FragmentState(each, make, beta) for each in cuts])
-        adding = Adding(compressor, Topology(topology), sums, down, seed)
         inside = None if replica_group is None else _inside(replica_group, timeout)
         members = Members(membership or _ranks_of(process_group), timeout, self._counters, inside)
 

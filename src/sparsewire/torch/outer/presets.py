@@ -26,17 +26,21 @@ class Preset:
 
 
 class SignDescent(Optimizer):
-    """theta <- theta - lr sign(gradient): the last step of DeMo, and of signSGD."""
+    """theta <- theta - lr sign(gradient): the last step of DeMo, and of signSGD.
 
-    def __init__(self, parameters: Any, lr: float) -> None:
-        super().__init__(parameters, {"lr": lr})
+    lr is the learning rate that `inner` has at the time, so that it follows a schedule.
+    """
+
+    def __init__(self, parameters: Any, inner: Optimizer) -> None:
+        super().__init__(parameters, {})
+        self._inner = inner
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.add_(parameter.grad.sign(), alpha=-group["lr"])
+        rate = float(self._inner.param_groups[0]["lr"])
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad.sign(), alpha=-rate)
 
 
 def _nesterov(rate: float, momentum: float) -> Callable[[list[nn.Parameter]], Optimizer]:
@@ -55,8 +59,7 @@ def _streaming(model: nn.Module, inner: Inner) -> dict[str, Any]:
 def _demo(model: nn.Module, inner: Inner) -> dict[str, Any]:
     """The sign step has the learning rate of the inner optimizer, which must be SGD."""
     first = inner if isinstance(inner, Optimizer) else inner[0]
-    rate = float(first.param_groups[0]["lr"])
-    return {"outer": lambda parameters: SignDescent(parameters, rate)}
+    return {"outer": lambda parameters: SignDescent(parameters, first)}
 
 
 PRESETS: dict[str, Preset] = {

@@ -133,6 +133,7 @@ class RoundThread:
     def _take_part(self) -> None:
         """Wait for the training loop, or for the deadline, and take part in one round."""
         self.enter(Phase.WAITING)
+        self._rounds.survey()
         offer = self._awaited()
         if self._closing:
             return
@@ -220,7 +221,7 @@ class RoundThread:
         top = int(standings["committed"][holders].max()) if holders.any() else 0
         if prepared is not None:
             self._resolve(prepared, is_counted=top > prepared.number)
-        rounds.renew_sums()
+        rounds.reset_sums()
         if holders.any():
             self._copy(holders & (np.maximum(standings["prepared"], standings["committed"]) >= top))
         else:

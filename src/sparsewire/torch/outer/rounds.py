@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.errors import CompressError
-from sparsewire.torch.outer.adding import Adding, Topology, given
+from sparsewire.torch.outer.adding import Adding
 from sparsewire.torch.outer.members import Members
 from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.records import GIVING, Arrivals, Part, agreed, arrive
 from sparsewire.torch.outer.state import ReplicaState
 from sparsewire.torch.outer.stats import Counters
 from sparsewire.torch.outer.sums.sums import Added, Sums
+from sparsewire.torch.outer.tiles import scale
 
 _FLUSHING = (Part.FLUSHES, Part.LEAVES)
 
@@ -76,7 +77,7 @@ class Rounds:
     ) -> None:
         self._state = state
         self._adding = adding
-        self._sums: list[Sums] = []
+        self._sums = [adding.sums(each, i) for i, each in enumerate(state.fragments)]
         self._members = members
         self._average = average
         self._counters = counters
@@ -84,6 +85,7 @@ class Rounds:
         self.has_state = False
         self.prepared: Prepared | None = None
         self._queued: list[tuple[int, Tensor]] = []
+        self._told: dict[str, Any] | None = None
 
     def run(self, offer: Offer) -> Arrivals:
         """Take part in one round; a collective call. The round counts for all members or for none.
@@ -103,13 +105,8 @@ class Rounds:
         return arrivals
 
     def _arrive(self, offer: Offer) -> Arrivals:
-        members, state = self._members, self._state
-        with state.lock:
-            own = {
-                "round": state.rounds,
-                "digest": np.frombuffer(state.digest(), np.int64),
-                "owed": state.due(state.rounds).owed,
-            }
+        members = self._members
+        own = self.survey()
         arrivals = arrive(
             members.communicator,
             members.epoch.members,
@@ -120,10 +117,25 @@ class Rounds:
             wishes=members.wishes(),
             **own,
         )
-        if self._adding.topology is Topology.ALL:
+        if not self._adding.is_paired:
             arrivals.check()
         members.note(arrivals)
         return arrivals
+
+    def survey(self) -> dict[str, Any]:
+        """What others are told of this replica's state; it takes passes over the state.
+
+        The thread calls it while training goes on, so that a round finds it done.
+        """
+        with self._state.lock:
+            state = self._state
+            if self._told is None or self._told["round"] != state.rounds:
+                self._told = {
+                    "round": state.rounds,
+                    "digest": np.frombuffer(state.digest(), np.int64),
+                    "owed": state.due(state.rounds).owed,
+                }
+            return self._told
 
     def _add(self, arrivals: Arrivals, offer: Offer) -> None:
         self._enter(Phase.ADDING)
@@ -143,17 +155,17 @@ class Rounds:
         members, number = self._members, arrivals.round
         sums = self._sums[number % len(self._sums)]
         codes = offer.part is Part.CONTRIBUTES and self.has_state
-        vector = given(offer.vector, self._adding) if codes and offer.vector is not None else None
+        vector = self._adding.given(offer.vector) if codes and offer.vector is not None else None
         added = sums.run(members.communicator, vector, members.timeout)
         total = torch.from_numpy(added.total)
         if any(part in _FLUSHING for part in arrivals.parts):
             total += self._flushed(offer, sums.elements)
-        mean = total.div_(self._divisor(arrivals))
-        drift = arrivals.drift(float(mean.norm()))
-        return Prepared(number, mean, offer, added, arrivals, drift)
+        # A quotient of two ranks' bits may not depend on who computes it: all multiply.
+        size = scale(total, 1 / self._divisor(arrivals))
+        return Prepared(number, total, offer, added, arrivals, arrivals.drift(size))
 
     def _divisor(self, arrivals: Arrivals) -> int:
-        if self._adding.topology is Topology.PAIRS:
+        if self._adding.is_paired:
             return 1  # Pairs give means.
         if self._average is Average.MEMBERS:
             return arrivals.holders
@@ -174,7 +186,7 @@ class Rounds:
         sums = self._sums[prepared.number % len(self._sums)]
         sums.commit()
         if not self.has_state:
-            self._queued.append((prepared.number, prepared.mean))
+            self._queued.append((prepared.number, prepared.mean.clone()))
             return
         with self._state.lock:
             self._apply(prepared, sums)
@@ -188,7 +200,7 @@ class Rounds:
             if offer.part in _FLUSHING:
                 offer.vector.zero_()
             else:
-                sums.take_off(prepared.added.sent, given(offer.vector, self._adding))
+                sums.take_off(prepared.added.sent, self._adding.given(offer.vector))
         due.commit(prepared.mean.to(due.fragment.device), contributed)
         state.rounds = prepared.number + 1
         state.missed = 0 if contributed else state.missed + 1
@@ -211,9 +223,9 @@ class Rounds:
         self.prepared = None
         self._counters.aborted += 1
 
-    def renew_sums(self) -> None:
-        """The members have changed: owners hand what they owe to residuals; a collective call."""
-        states, members = self._state.fragments, self._members
+    def reset_sums(self) -> None:
+        """The members have changed: owners hand what they owe to residuals."""
+        states = self._state.fragments
         with self._state.lock:
             for sums, state in zip(self._sums, states, strict=False):
                 if state.residual is None:
@@ -222,10 +234,6 @@ class Rounds:
                     owed = torch.zeros(state.fragment.elements)
                     sums.reset(owed.numpy())
                     state.residual.vector += owed.to(state.fragment.device)
-        self._sums = [
-            self._adding.sums(members.communicator, state, index, members.timeout)
-            for index, state in enumerate(states)
-        ]
 
     def take_over(self, rounds: int) -> None:
         """The shared state is here, of after `rounds` rounds: catch up with those that went by."""

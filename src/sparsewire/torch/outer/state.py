@@ -36,9 +36,9 @@ class FragmentState:
         The vector stays as it is until the round is committed, or given up.
         """
         start = self.shared.vector if self.base is None else self.base
-        delta = self.fragment.moved(start, self._delta)
-        norm = float(delta.norm())
-        return (delta if self.residual is None else self.residual.turn(delta)), norm
+        residual, beta = (self.residual.vector, self.residual.beta) if self.residual else (None, 0)
+        moved = self.fragment.moved(start, self._delta, residual, beta)
+        return self._delta, moved
 
     def keep_base(self) -> None:
         """The shared point is about to move without this replica's delta."""
@@ -48,8 +48,8 @@ class FragmentState:
     def rebase(self) -> None:
         """Carry what training has done since `base` over to the shared point of now."""
         if self.base is not None:
-            delta = self.fragment.moved(self.base, self._delta)
-            self.fragment.write(torch.sub(self.shared.vector, delta, out=delta))
+            self.fragment.moved(self.base, self._delta)
+            self.fragment.write(torch.sub(self.shared.vector, self._delta, out=self._delta))
             self.base = None
 
     def restart(self) -> None:
@@ -65,7 +65,8 @@ class FragmentState:
         """
         point = self.shared.vector
         if left is not None:
-            since = self.fragment.moved(left, self.fragment.empty())
+            since = self.fragment.empty()
+            self.fragment.moved(left, since)
             self.fragment.write(torch.sub(point, since, out=since))
         else:
             self.fragment.mix(point, float(mix))
@@ -77,7 +78,7 @@ class FragmentState:
         If this replica contributed, what it sent has been taken off the vector of `turned`.
         """
         if contributed and self.residual is not None:
-            self._delta = self.residual.commit()
+            self._delta = self.residual.take(self._delta)
         if contributed:
             self.base = None
         else:
@@ -99,7 +100,6 @@ class ReplicaState:
         """Held to read or write any of it."""
         self.rounds = 0
         """How many rounds have been committed; round r is of fragment r modulo their number."""
-
         self.missed = 0
         """How many rounds in a row went by without this replica."""
 

@@ -26,7 +26,7 @@ class Dense(Sums):
 
     def _added(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Vector:
         given = np.zeros(self.elements, np.float32) if vector is None else vector
-        total = np.empty(self.elements, np.float32)
+        total = self._total()
         communicator.all_reduce(given, out=total, timeout=timeout)
         return total
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from sparsewire.collectives.communicator import Communicator
 from sparsewire.compress import Compressor, Draws
 from sparsewire.sparse_vector import SparseVector
@@ -34,7 +32,7 @@ class Gather(Sums):
         return Added(total, own.code, contributors)
 
     def _added(self, received: list[SparseVector]) -> tuple[Vector, int]:
-        total = np.zeros(self.elements, np.float32)
+        total = self._zeros()
         contributors = 0
         for rank, rows in enumerate(received):
             contributors += add_parcel(unwrap(rows, rank), rank, self._operator, total)

@@ -109,7 +109,7 @@ class Owned(Sums):
         return failed[:1] * len(own) if failed else own
 
     def _added(self, layout: Layout, answers: list[SparseVector]) -> tuple[Vector, int]:
-        total = np.zeros(self.elements, np.float32)
+        total = self._zeros()
         contributors = set()
         for rank, (rows, down) in enumerate(zip(answers, layout.down, strict=True)):
             if down is not None:

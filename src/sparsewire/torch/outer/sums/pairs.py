@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from sparsewire.collectives.communicator import Communicator
 from sparsewire.compress import Compressor, Draws
 from sparsewire.torch.outer.sums.contribution import add_parcel, contribution
@@ -59,7 +57,7 @@ class Pairs(Sums):
         return Added(total, own.code, contributors)
 
     def _added(self, parcels: dict[int, Parcel]) -> tuple[Vector, int]:
-        total = np.zeros(self.elements, np.float32)
+        total = self._zeros()
         contributors = sum(
             add_parcel(parcel, rank, self._operator, total)
             for rank, parcel in sorted(parcels.items())

@@ -17,7 +17,10 @@ class Added(NamedTuple):
     """What a round's collectives gave, before anyone knows whether the round counts."""
 
     total: Vector
-    """The sum over the contributors, shape (elements,), of the same bits on every member."""
+    """The sum over the contributors, shape (elements,), of the same bits on every member.
+
+    It is valid until the next run.
+    """
     sent: Any
     """The code of what this member contributed, for `take_off`; None if it contributed nothing."""
     contributors: int
@@ -32,6 +35,22 @@ class Sums(ABC):
 
     def __init__(self, elements: int) -> None:
         self.elements = elements
+        self._room: Vector | None = None
+
+    def _total(self) -> Vector:
+        """Memory for the sum of a round, undefined; it is that of the round before.
+
+        Fresh memory of large vectors would cost more than adding does.
+        """
+        if self._room is None:
+            self._room = np.zeros(self.elements, np.float32)
+        return self._room
+
+    def _zeros(self) -> Vector:
+        """Zeros for the sum of a round, in the memory of the round before."""
+        total = self._total()
+        total.fill(0)
+        return total
 
     @abstractmethod
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
