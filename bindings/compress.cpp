@@ -7,6 +7,7 @@
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
+#include "compress/centroids.hpp"
 #include "compress/entropy.hpp"
 #include "compress/leveled.hpp"
 #include "compress/marked.hpp"
@@ -397,6 +398,31 @@ void follow_levels(const nb::list& symbols, const nb::list& scales, std::size_t 
   });
 }
 
+constexpr const char* kCentroids = "there must be two magnitudes for each block, of one type";
+
+void take_centroids_of(Object values, std::size_t block, Object magnitudes, Object symbols) {
+  const Input in(values);
+  const Output sizes(magnitudes), out(symbols);
+  const Cut cut = cut_of(in.count(), block);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
+    take_centroids<T>(from, cut, sizes.as<T>(2 * cut.blocks(), kCentroids),
+                      out.as<Symbol>(cut.count, kSymbols));
+  });
+}
+
+void write_centroid_values(Object symbols, std::size_t block, Object magnitudes, Object values) {
+  const Input in(symbols), sizes(magnitudes);
+  const Output out(values);
+  const Cut cut = cut_of(out.count(), block);
+  const auto* const from = in.as<const Symbol>(cut.count, kSymbols);
+  require(std::all_of(from, from + cut.count,
+                      [](Symbol symbol) { return symbol <= 2 * kCentroidLevels; }),
+          "there must be no symbol beyond 4");
+  for_type_of(out, [&]<typename T>(const VectorKernels<T>&, T* to) {
+    centroid_values<T>(from, cut, sizes.as<const T>(2 * cut.blocks(), kCentroids), to);
+  });
+}
+
 void bind_symbols(nb::module_& m) {
   m.def("entropy_encode", &encode_symbols, "symbols"_a, "alphabet"_a);
   m.def("entropy_decode", &decode_symbols, "code"_a, "alphabet"_a, "symbols"_a);
@@ -427,6 +453,9 @@ void bind_symbols(nb::module_& m) {
   m.def("natural_compress", &natural_compress, "values"_a, "key"_a, "codes"_a);
   m.def("natural_decompress", &natural_decompress, "codes"_a, "base"_a, "values"_a);
   m.def("take_signs", &take_signs, "values"_a, "symbols"_a);
+  m.def("take_centroids", &take_centroids_of, "values"_a, "block"_a, "magnitudes"_a, "symbols"_a);
+  m.def("centroid_values", &write_centroid_values, "symbols"_a, "block"_a, "magnitudes"_a,
+        "values"_a);
 }
 
 void bind_values(nb::module_& m) {

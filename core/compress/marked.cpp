@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "compress/positions.hpp"
@@ -28,7 +28,9 @@ BitsOf<T> size_of(T value) {
 constexpr unsigned kDigitBits = 11;
 constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
 
-// So few values are sorted instead, which costs less than histograms.
+// So few values are partitioned, and more of them gone over bit by bit: that costs less than
+// histograms while they stay in a cache.
+constexpr std::size_t kFewest = 32;
 constexpr std::size_t kFew = 4096;
 
 using Histogram = std::array<std::uint64_t, kDigits>;
@@ -83,18 +85,18 @@ std::size_t find_digit(const Histogram& histogram, std::size_t& k) {
 }
 
 template <typename T>
-BitsOf<T> kth_of_few(const T* values, std::size_t count, std::size_t k) {
-  std::vector<BitsOf<T>> sizes(count);
-  std::transform(values, values + count, sizes.begin(), size_of<T>);
-  const auto kth = sizes.begin() + static_cast<std::ptrdiff_t>(k - 1);
-  std::nth_element(sizes.begin(), kth, sizes.end(), std::greater<>());
-  return *kth;
+BitsOf<T> kth_of_fewest(const T* values, std::size_t count, std::size_t k) {
+  std::array<BitsOf<T>, kFewest> sizes;
+  BitsOf<T>* const end = std::transform(values, values + count, sizes.data(), size_of<T>);
+  std::nth_element(sizes.data(), sizes.data() + (k - 1), end, std::greater<>());
+  return sizes[k - 1];
 }
 
 // The k-th largest magnitude, k from 1 on, as a bit pattern.
 template <typename T>
 BitsOf<T> kth_largest(const T* values, std::size_t count, std::size_t k) {
-  if (count <= kFew) return kth_of_few(values, count, k);
+  if (count <= kFewest) return kth_of_fewest(values, count, k);
+  if (count <= kFew) return size_of(kernels().compress.of<T>().kth_largest(values, count, k));
   BitsOf<T> bound = 0;
   for (unsigned above = kSignAt<T>; above != 0;) {
     const unsigned shift = above - std::min(above, kDigitBits);
@@ -119,43 +121,53 @@ void drop_last(const T* values, std::size_t count, BitsOf<T> bound, std::size_t 
   }
 }
 
-// A magnitude and its complemented position, so that of equal magnitudes the first is the largest.
+// Clears the bits of values below this magnitude, and of the last ones that just have it, so that k
+// are left.
 template <typename T>
-using Candidate = std::pair<BitsOf<T>, std::size_t>;
-
-// Leaves the k largest candidates, or fewer, in the order of their positions.
-template <typename T>
-void keep_largest(std::vector<Candidate<T>>& found, std::size_t k) {
-  if (found.size() <= k) return;
-  const auto end = found.begin() + static_cast<std::ptrdiff_t>(k);
-  std::nth_element(found.begin(), end, found.end(), std::greater<>());
-  std::sort(found.begin(), end, [](const auto& a, const auto& b) { return a.second > b.second; });
-  found.resize(k);
+void keep_largest(const T* values, std::size_t count, BitsOf<T> bound, std::size_t k,
+                  std::uint64_t* bitmap) {
+  std::size_t left = 0;
+  for_each_set(bitmap, count, [&](std::size_t i) {
+    size_of(values[i]) < bound ? clear_bit(bitmap, i) : static_cast<void>(++left);
+  });
+  drop_last(values, count, bound, left - k, bitmap);
 }
 
-// Finds the largest values of one span after another.
+// Marks the largest values of one span after another.
 template <typename T>
 class SpanSearch {
  public:
-  SpanSearch(std::size_t span, std::size_t k) : k_(k), reached_(bitmap_words(span)) {}
+  SpanSearch(std::size_t span, std::size_t k) : k_(k), some_(span) {}
 
-  // The k largest that are not zero, or fewer, in the order of their positions.
-  const std::vector<Candidate<T>>& search(const T* values, std::size_t count) {
-    const T bound = loops_.reached_by_some(values, count, k_);
-    loops_.reaching(values, count, bound, reached_.data());
-    found_.clear();
-    for_each_set(reached_.data(), count,
-                 [&](std::size_t i) { found_.emplace_back(size_of(values[i]), ~i); });
-    keep_largest<T>(found_, k_);
-    return found_;
+  // Sets the bits of the k largest that are not zero, or of fewer, and clears the others; returns
+  // how many.
+  std::size_t mark(const T* values, std::size_t count, std::uint64_t* bitmap) {
+    const T reached = loops_.reached_by_some(values, count, k_);
+    const std::size_t some = loops_.reaching(values, count, reached, bitmap);
+    if (some <= k_) return some;
+    kernels().gather(reinterpret_cast<std::byte*>(some_.data()),
+                     reinterpret_cast<const std::byte*>(values), sizeof(T), bitmap_words(count),
+                     bitmap);
+    keep_largest(values, count, kth_largest(some_.data(), some, k_), k_, bitmap);
+    return k_;
   }
 
  private:
   const VectorKernels<T>& loops_ = kernels().compress.of<T>();
   std::size_t k_;
-  std::vector<std::uint64_t> reached_;
-  std::vector<Candidate<T>> found_;
+  std::vector<T> some_;
 };
+
+// Sets the bits from `first` on that are set in `bits`, of which there are `count`.
+void place(const std::uint64_t* bits, std::size_t count, std::size_t first, std::uint64_t* bitmap) {
+  const std::size_t shift = first % kBitmapWordBits;
+  std::uint64_t* out = bitmap + first / kBitmapWordBits;
+  for (std::size_t word = 0; word < bitmap_words(count); ++word, ++out) {
+    out[0] |= bits[word] << shift;
+    const std::uint64_t beyond = shift == 0 ? 0 : bits[word] >> (kBitmapWordBits - shift);
+    if (beyond != 0) out[1] |= beyond;
+  }
+}
 
 // Elements that are worked on while they are in the cache.
 constexpr std::size_t kPiece = 4096;
@@ -185,16 +197,20 @@ template <typename T>
 std::size_t top_k_of_spans(const Spans& spans, T* values, const T* added, std::uint64_t* bitmap,
                            T* kept) {
   std::fill_n(bitmap, bitmap_words(spans.count), std::uint64_t{0});
-  SpanSearch<T> of_span(std::min(spans.span, spans.count), spans.k);
+  const std::size_t longest = std::min(spans.span, spans.count);
+  SpanSearch<T> of_span(longest, spans.k);
+  std::vector<std::uint64_t> marks(bitmap_words(longest));
   T* next = kept;
   for (std::size_t first = 0; first < spans.count; first += spans.span) {
     const std::size_t length = std::min(spans.span, spans.count - first);
-    for (std::size_t i = first; added && i < first + length; ++i) values[i] += added[i];
-    for (const auto& [size, complement] : of_span.search(values + first, length)) {
-      const std::size_t position = first + ~complement;
-      set_bit(bitmap, position);
-      *next++ = values[position];
-    }
+    T* const values_of_span = values + first;
+    for (std::size_t i = 0; added && i < length; ++i) values_of_span[i] += added[first + i];
+    const std::size_t marked = of_span.mark(values_of_span, length, marks.data());
+    kernels().gather(reinterpret_cast<std::byte*>(next),
+                     reinterpret_cast<const std::byte*>(values_of_span), sizeof(T),
+                     bitmap_words(length), marks.data());
+    place(marks.data(), length, first, bitmap);
+    next += marked;
   }
   return static_cast<std::size_t>(next - kept);
 }

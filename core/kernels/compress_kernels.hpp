@@ -14,6 +14,8 @@ namespace sparsewire {
 // 2 * levels + 1 symbols exist.
 inline constexpr std::uint32_t kMaxDitherLevels = 127;
 
+inline constexpr std::size_t kMaxSorted = 256;
+
 // Values are finite float or double. Vectors are cut into blocks of `block` elements, and the last
 // block may be shorter. There is one norm per block. Noise is a function of the key and of an
 // element's position alone.
@@ -73,9 +75,16 @@ struct VectorKernels {
   // Symbols: 0 for negative values, 1 for zeros of either sign, 2 for positive ones.
   void (*signs)(const T* values, std::size_t count, std::uint8_t* symbols);
 
+  // The k-th largest magnitude, k from 1 to `count`. NaN counts as larger than infinity. It takes a
+  // pass for each bit of T, so values should be few.
+  T (*kth_largest)(const T* values, std::size_t count, std::size_t k);
+
   // A magnitude above zero that at least k values reach, k from 1 on, unless some of these are
-  // zero. If k is at most 16, few other values reach it.
+  // zero. If k is at most 64, few other values reach it.
   T (*reached_by_some)(const T* values, std::size_t count, std::size_t k);
+
+  // Writes the magnitudes of at most kMaxSorted values, the largest first. It takes count^2 steps.
+  void (*sort_magnitudes)(const T* values, std::size_t count, T* sorted);
 
   // Sets the bits of values of at least this magnitude; returns how many. Infinity and NaN reach
   // every finite bound.

@@ -109,6 +109,14 @@ def nearest_multiples(values: Array, block: int, levels: int, steps: Array, symb
     magnitudes allow. Steps and symbols are written; a symbol is the signed level plus `levels`.
     """
 
+def take_centroids(values: Array, block: int, magnitudes: Array, symbols: Array) -> None:
+    """Split each block's magnitudes in two classes, for the least squared error of their means.
+
+    Writes two means for each block, the low one first, and symbols: 2 for zero, 3 and 4 for low and
+    high, 1 and 0 for these with a minus. Zeros belong to no class.
+    """
+
+def centroid_values(symbols: Array, block: int, magnitudes: Array, values: Array) -> None: ...
 def dither_difference(
     values: Array,
     subtracted: Array,

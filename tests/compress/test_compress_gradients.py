@@ -24,7 +24,7 @@ from compress_cases import (
 from sparsewire.compress import Compressor, Draws, LowRank, parse
 from sparsewire.compress.composition import Composition, KeptComposition, Mixture
 from sparsewire.compress.dithering import NormScaled
-from sparsewire.compress.levels import Levels, Rounded, Sign
+from sparsewire.compress.levels import Levels, Rounded, SignedLevels
 from sparsewire.compress.natural import Natural
 from sparsewire.compress.seeded import SeededSparsifier
 from sparsewire.compress.sparsifier import Sparsifier
@@ -75,7 +75,7 @@ def entropy(compressor: Compressor, code: Any) -> tuple[float, int]:
             return entropy(compressor.outer, code)
         case Sparsifier():
             return choice_bits(compressor, code.choice) + value_bits(code.values), 0
-        case NormScaled() | Sign():
+        case NormScaled() | SignedLevels():
             assert isinstance(code, Levels)
             symbols = int(code.symbols.max()) + 1
             return value_bits(code.scales) + entropy_bits(code.symbols), symbols

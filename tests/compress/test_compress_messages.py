@@ -150,10 +150,10 @@ def test_small_negative_numbers_that_vanish_leave_no_sign() -> None:
 
 
 def test_negative_norms_are_refused() -> None:
-    for name in ("ternary", "sign"):
+    for name, sign_at in (("ternary", 3), ("sign", 4), ("centroids", 8)):
         compressor = parse(name, 4)
         payload = bytearray(compressor.encode(np.ones(4), Draws(0)))
-        payload[3 if name == "ternary" else 4] |= 128
+        payload[sign_at] |= 128
         with pytest.raises(CompressError, match="negative"):
             compressor.decode(bytes(payload))
 

@@ -59,6 +59,9 @@ BIASED = [
     "rounded:4",
     "rounded:8:513",
     "sign:256",
+    "centroids:64",
+    "centroids:7",
+    "centroids:2000",
     "threshold:0.5",
     "block-threshold:14.5",
     "rounded:4:4+span-top-k:4",
@@ -66,6 +69,7 @@ BIASED = [
     "natural+top-k:0.1",
     "natural+threshold:1",
     "sign:8+block-top-k:2",
+    "centroids:4+span-top-k:4:64",
 ]
 SIZES = [1, 7, 255, 256, 1000, 65536, 70_001]
 LARGEST = float(np.finfo(np.float32).max)
@@ -172,6 +176,7 @@ def test_same_bits_on_cuda(name: str) -> None:
             "qsgd:7:9",
             "rounded:4:5",
             "span-top-k:2:5",
+            "centroids:6",
             "top-k:1",
             "dithering:9:inf",
             "natural-dithering:9:inf",

@@ -1,4 +1,4 @@
-// One bit per element: magnitudes that reach a bound, a bound that few reach, and coins. Flags are
+// One bit per element: magnitudes that reach a bound, elements that differ, and coins. Flags are
 // made in bytes, which vectorises, and packed from there.
 #pragma once
 
@@ -37,44 +37,6 @@ inline std::size_t fill_bitmap(std::size_t count, std::uint64_t* bitmap, Fill fi
     }
   });
   return set;
-}
-
-// As many as fill one vector of float.
-inline constexpr std::size_t kMaxima = 16;
-
-// The k-th largest of the maxima: the largest that k of them reach.
-template <typename T>
-inline IntegerOf<T> kth_of_maxima(const IntegerOf<T>* maxima, IntegerOf<T> k) {
-  IntegerOf<T> reached[kMaxima] = {}, found = 0;
-  for (std::size_t i = 0; i < kMaxima; ++i) {
-    const IntegerOf<T> other = maxima[i];
-    for (std::size_t lane = 0; lane < kMaxima; ++lane) {
-      reached[lane] += other >= maxima[lane] ? 1 : 0;
-    }
-  }
-  for (std::size_t lane = 0; lane < kMaxima; ++lane) {
-    const IntegerOf<T> each = reached[lane] >= k ? maxima[lane] : 0;
-    found = each > found ? each : found;
-  }
-  return found;
-}
-
-// The k-th largest among the maxima of disjoint lanes; elements that do not fill all lanes are left
-// out.
-template <typename T>
-T reached_by_some(const T* values, std::size_t count, std::size_t k) {
-  IntegerOf<T> found = 0;
-  if (k <= kMaxima) {
-    IntegerOf<T> maxima[kMaxima] = {};
-    for (std::size_t first = 0; first + kMaxima <= count; first += kMaxima) {
-      for (std::size_t lane = 0; lane < kMaxima; ++lane) {
-        const IntegerOf<T> bits = magnitude_bits(values[first + lane]);
-        maxima[lane] = bits > maxima[lane] ? bits : maxima[lane];
-      }
-    }
-    found = kth_of_maxima<T>(maxima, static_cast<IntegerOf<T>>(k));
-  }
-  return of_bits<T>(static_cast<BitsOf<T>>(found > 0 ? found : 1));
 }
 
 template <typename T>

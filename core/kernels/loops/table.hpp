@@ -5,6 +5,7 @@
 #include "kernels/loops/accumulate.hpp"
 #include "kernels/loops/flag_loops.hpp"
 #include "kernels/loops/norm_loops.hpp"
+#include "kernels/loops/order_loops.hpp"
 #include "kernels/loops/pick.hpp"
 #include "kernels/loops/quantise_loops.hpp"
 #include "kernels/loops/rans_loops.hpp"
@@ -29,7 +30,9 @@ constexpr VectorKernels<T> make_vector_table() {
           natural_decompress<T, std::uint8_t>,
           natural_decompress<T, std::uint16_t>,
           signs<T>,
+          kth_largest<T>,
           reached_by_some<T>,
+          sort_magnitudes<T>,
           reaching<T>};
 }
 

@@ -1,5 +1,7 @@
 """Compression operators for distributed optimisation: what they send, and how much they lose."""
 
+from sparsewire.compress.centroids import Centroids
+from sparsewire.compress.certificate import certificate
 from sparsewire.compress.composition import (
     Composition,
     KeptComposition,
@@ -32,6 +34,7 @@ __all__ = [
     "BlockThreshold",
     "BlockTopK",
     "BlockTopKRatio",
+    "Centroids",
     "Composition",
     "CompressError",
     "Compressor",
@@ -54,6 +57,7 @@ __all__ = [
     "TopK",
     "Unscaled",
     "as_contraction",
+    "certificate",
     "names",
     "parse",
     "usages",

@@ -23,15 +23,15 @@ from sparsewire.compress.message import Reader, number_bytes, value_bytes
 from sparsewire.compress.vectors import add_scaled
 from sparsewire.errors import CompressError
 
-_WITHOUT_ZERO, _WITH_ZERO = 2, 3
-_ZERO = 1
-
 _TILE = 1 << 15
 """About so many elements are made in one go; they stay in a cache."""
 
 
 class Levels(NamedTuple):
-    """Shapes (blocks,) and (dimension,); symbols are levels plus their number, products finite."""
+    """Shapes (blocks,) and (dimension,); symbols are levels plus their number, products finite.
+
+    Of `Centroids`, a block has two scales: shape (blocks, 2).
+    """
 
     scales: NDArray[Any]
     symbols: NDArray[np.uint8]
@@ -67,13 +67,38 @@ class Leveled(Compressor):
             add_scaled(tile, total[elements], factor)
 
     def _read_scales(self, reader: Reader, what: str) -> NDArray[Any]:
-        scales = reader.values(self.blocks.count, self.dtype)
+        return self._not_negative(reader, self.blocks.count, what)
+
+    def _not_negative(self, reader: Reader, count: int, what: str) -> NDArray[Any]:
+        scales = reader.values(count, self.dtype)
         if (scales < 0).any():
             raise CompressError(f"malformed message: a {what} is negative")
         return scales
 
 
-class Sign(Leveled):
+class SignedLevels(Leveled):
+    """Its message begins with the number of symbols: as a rule there are no zeros, and one less."""
+
+    def pack(self, code: Levels) -> bytes:
+        symbols, alphabet = code.symbols, 2 * self.levels + 1
+        if not (symbols == self.levels).any():
+            alphabet -= 1
+            symbols = symbols - (symbols > self.levels)
+        coded = encode_symbols(symbols, alphabet)
+        return b"".join((bytes([alphabet]), value_bytes(code.scales), coded))
+
+    def unpack(self, reader: Reader) -> Levels:
+        alphabet, signs = reader.view(1)[0], 2 * self.levels
+        if alphabet not in (signs, signs + 1):
+            raise CompressError(f"malformed message: there are no {alphabet} symbols")
+        scales = self._read_scales(reader, "mean magnitude")
+        symbols = decode_symbols(reader.rest(), self.dimension, alphabet)
+        if alphabet == signs:
+            symbols += symbols >= self.levels
+        return Levels(scales, symbols)
+
+
+class Sign(SignedLevels):
     """Each element becomes mean |x| sign(x), by blocks of `block` elements. Biased.
 
     contraction = 1/d of a block of d, as a vector with a single element reaches for large d; of a
@@ -99,21 +124,6 @@ class Sign(Leveled):
         symbols = np.empty(self.dimension, np.uint8)
         take_signs(x, symbols)
         return Levels(self.blocks.means(x), symbols)
-
-    def pack(self, code: Levels) -> bytes:
-        # As a rule there are no zeros, and only two symbols.
-        alphabet = _WITH_ZERO if (code.symbols == _ZERO).any() else _WITHOUT_ZERO
-        symbols = code.symbols if alphabet == _WITH_ZERO else code.symbols // np.uint8(2)
-        coded = encode_symbols(symbols, alphabet)
-        return b"".join((bytes([alphabet]), value_bytes(code.scales), coded))
-
-    def unpack(self, reader: Reader) -> Levels:
-        alphabet = reader.view(1)[0]
-        if alphabet not in (_WITHOUT_ZERO, _WITH_ZERO):
-            raise CompressError(f"malformed message: there are no {alphabet} signs")
-        means = self._read_scales(reader, "mean magnitude")
-        symbols = decode_symbols(reader.rest(), self.dimension, alphabet)
-        return Levels(means, symbols if alphabet == _WITH_ZERO else symbols * np.uint8(2))
 
 
 class Rounded(Leveled):

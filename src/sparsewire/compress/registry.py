@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from sparsewire.compress.centroids import Centroids
 from sparsewire.compress.composition import Composition, KeptComposition, Mixture, kept_elements
 from sparsewire.compress.compressor import Compressor, Identity
 from sparsewire.compress.dithering import QSGD, Dithering, NaturalDithering, Ternary
@@ -142,6 +143,9 @@ _ENTRIES: dict[str, Entry] = {
     "rounded": Entry(Rounded, ":BITS[:SPAN]", "the nearest multiples of a power of two; biased"),
     "threshold": Entry(Threshold, ":T", "elements of magnitude at least T; biased"),
     "sign": Entry(Sign, "[:BLOCK]", "the mean magnitude of blocks, and signs; biased"),
+    "centroids": Entry(
+        Centroids, "[:SPAN]", "two magnitudes of each span of 512, and signs; biased"
+    ),
     "block-random-k": Entry(
         BlockRandomK, ":K[:BLOCK]", "K blocks of 256, or a fraction, at random; unbiased"
     ),

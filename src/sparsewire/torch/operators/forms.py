@@ -13,6 +13,7 @@ from sparsewire.compress import (
     BlockRandomK,
     BlockThreshold,
     BlockTopK,
+    Centroids,
     Composition,
     Compressor,
     Dithering,
@@ -30,6 +31,7 @@ from sparsewire.compress import (
     Unscaled,
 )
 from sparsewire.compress.compressor import Contractive
+from sparsewire.torch.operators.centroids import TensorCentroids
 from sparsewire.torch.operators.composed import (
     TensorComposition,
     TensorContractive,
@@ -107,6 +109,7 @@ _SINGLE: dict[type[Compressor], Callable[[Any], Form]] = {
     Unscaled: TensorSeeded,
     Rounded: TensorRounded,
     Sign: TensorSign,
+    Centroids: TensorCentroids,
     Natural: TensorNatural,
     Dithering: TensorDithering,
     QSGD: TensorDithering,
