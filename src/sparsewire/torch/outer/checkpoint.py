@@ -53,6 +53,7 @@ def load(
                     slot.of(each.residual.vector).copy_(residuals[slot.name])
         each.restart()
     state.rounds = int(own["rounds"])
+    state.loads += 1
     return int(own["steps"])
 
 

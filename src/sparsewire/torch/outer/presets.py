@@ -94,7 +94,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "demo": Preset(
         "Peng et al., DeMo: Decoupled momentum optimization, arXiv 2411.19870",
-        {"every": 1, "compressor": "dct-top-k:32:4096", "decay": 0.999},
+        {"every": 1, "compressor": "dct-top-k:32", "decay": 0.999},
         _demo,
     ),
     "muloco": Preset(

@@ -85,7 +85,7 @@ class Rounds:
         self.has_state = False
         self.prepared: Prepared | None = None
         self._queued: list[tuple[int, Tensor]] = []
-        self._told: dict[str, Any] | None = None
+        self._told: tuple[tuple[int, int], dict[str, Any]] | None = None
 
     def run(self, offer: Offer) -> Arrivals:
         """Take part in one round; a collective call. The round counts for all members or for none.
@@ -125,17 +125,19 @@ class Rounds:
     def survey(self) -> dict[str, Any]:
         """What others are told of this replica's state; it takes passes over the state.
 
-        The thread calls it while training goes on, so that a round finds it done.
+        The thread calls it while training goes on, so that a round finds it done. It takes no lock:
+        but for a load, which is counted, only this thread writes what it reads.
         """
-        with self._state.lock:
-            state = self._state
-            if self._told is None or self._told["round"] != state.rounds:
-                self._told = {
-                    "round": state.rounds,
-                    "digest": np.frombuffer(state.digest(), np.int64),
-                    "owed": state.due(state.rounds).owed,
-                }
-            return self._told
+        state = self._state
+        while self._told is None or self._told[0] != (state.rounds, state.loads):
+            version = state.rounds, state.loads
+            own = {
+                "round": state.rounds,
+                "digest": np.frombuffer(state.digest(), np.int64),
+                "owed": state.due(state.rounds).owed,
+            }
+            self._told = version, own
+        return self._told[1]
 
     def _add(self, arrivals: Arrivals, offer: Offer) -> None:
         self._enter(Phase.ADDING)

@@ -100,6 +100,8 @@ class ReplicaState:
         """Held to read or write any of it."""
         self.rounds = 0
         """How many rounds have been committed; round r is of fragment r modulo their number."""
+        self.loads = 0
+        """How often a saved state was loaded."""
         self.missed = 0
         """How many rounds in a row went by without this replica."""
 
