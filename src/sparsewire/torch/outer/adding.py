@@ -4,7 +4,7 @@ fragment."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from sparsewire.torch.outer.state import FragmentState
 from sparsewire.torch.outer.sums.choice import DENSE, PAIRS, sums_for
 from sparsewire.torch.outer.sums.parts import EXACT
 from sparsewire.torch.outer.sums.sums import Added, Sums, Vector
+
+_SAMPLE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Adding:
     def is_paired(self) -> bool:
         """Whether random pairs average, so that replicas have points of their own."""
         return self.topology == PAIRS
+
+    @cached_property
+    def follows(self) -> bool:
+        """Whether the operator compares vectors with the parameters that they are updates of."""
+        return not self.is_dense and _follows(_operator(self.compressor, _SAMPLE).parts[0])
 
     def sums(self, state: FragmentState, index: int) -> Sums:
         """The sums of fragment `index`.
@@ -63,6 +70,12 @@ class Adding:
         """A vector as sums take it: an array, or the tensor if its device compresses it."""
         on_host = vector.is_cpu or self.is_dense
         return vector.detach().cpu().numpy() if on_host else vector.detach()
+
+
+def _follows(operator: Compressor) -> bool:
+    """Whether an operator, or one in it, has a way of its own to follow parameters."""
+    own = type(operator).follow is not Compressor.follow
+    return own or any(map(_follows, operator.parts))
 
 
 def _operator_of(text: str) -> Any:

@@ -158,6 +158,8 @@ class Rounds:
         sums = self._sums[number % len(self._sums)]
         codes = offer.part is Part.CONTRIBUTES and self.has_state
         vector = self._adding.given(offer.vector) if codes and offer.vector is not None else None
+        if self._adding.follows:
+            sums.follow(_on_host(self._state.due(number).shared.vector))
         added = sums.run(members.communicator, vector, members.timeout)
         total = torch.from_numpy(added.total)
         if any(part in _FLUSHING for part in arrivals.parts):

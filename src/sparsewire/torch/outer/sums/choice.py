@@ -127,6 +127,8 @@ class Chosen(Sums):
         if self.way is None:
             draws = Draws(self._seed, communicator.rank, f"outer {self._resets}")
             self.way = self._make(communicator, draws, timeout)
+        if self._parameters is not None:
+            self.way.follow(self._parameters)
         return self.way.run(communicator, vector, timeout)
 
     def take_off(self, sent: Any, residual: Vector) -> None:

@@ -27,11 +27,15 @@ class Contribution:
             raise self.error
 
 
-def contribution(operator: Compressor, vector: Vector | None, draws: Draws) -> Contribution:
-    """What `operator` makes of a vector; None makes nothing."""
+def contribution(
+    operator: Compressor, vector: Vector | None, draws: Draws, parameters: Vector | None = None
+) -> Contribution:
+    """What `operator` makes of a vector, an update of `parameters`; None makes nothing."""
     if vector is None:
         return Contribution(Parcel())
     try:
+        if parameters is not None:
+            operator.follow(parameters)
         code = operator.code(vector, draws)
         return Contribution(Parcel(Kind.CONTRIBUTION, operator.pack(code)), code)
     except CompressError as error:

@@ -39,7 +39,7 @@ class EngineSum(Sums):
         self._blocks = marked.blocks
 
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
-        own = contribution(self._operator, vector, self._draws)
+        own = contribution(self._operator, vector, self._draws, self._parameters)
         roll = Roll(communicator, own.code is not None, own.error is not None, timeout)
         given = self._sparse(None if own.code is None else self._operator.marked(own.code))
         total = communicator.all_reduce(

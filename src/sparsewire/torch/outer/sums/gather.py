@@ -24,7 +24,7 @@ class Gather(Sums):
         self._positions = most_rows(self.elements)
 
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
-        own = contribution(self._operator, vector, self._draws)
+        own = contribution(self._operator, vector, self._draws, self._parameters)
         rows = wrap(own.parcel, self._positions)
         received = communicator.all_gather(rows, timeout=timeout)
         own.check()

@@ -100,7 +100,7 @@ class Owned(Sums):
     def _contributions(self, layout: Layout, vector: Vector | None) -> Sequence[Contribution]:
         """What this member gives to each owner: if it cannot code one part, that it failed."""
         own = [
-            contribution(operator, None if vector is None else vector[part], self._draws)
+            contribution(operator, _part(vector, part), self._draws, _part(self._parameters, part))
             if operator
             else Contribution(Parcel())
             for operator, part in zip(layout.up, layout.parts, strict=True)
@@ -146,3 +146,7 @@ class Owned(Sums):
             return lost
         residual[layout.own] += layout.owner.owed
         return 0.0
+
+
+def _part(vector: Vector | None, part: slice) -> Vector | None:
+    return None if vector is None else vector[part]

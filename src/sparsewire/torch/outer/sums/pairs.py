@@ -47,7 +47,7 @@ class Pairs(Sums):
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
         rank = communicator.rank
         partner = partners(communicator.world_size, self._round, self._seed)[rank]
-        own = contribution(self._operator, vector, self._draws)
+        own = contribution(self._operator, vector, self._draws, self._parameters)
         parcels = [Parcel()] * communicator.world_size
         parcels[partner] = own.parcel
         received = all_to_all(communicator, parcels, self._rows, timeout)

@@ -36,6 +36,7 @@ class Sums(ABC):
     def __init__(self, elements: int) -> None:
         self.elements = elements
         self._room: Vector | None = None
+        self._parameters: Vector | None = None
 
     def _total(self) -> Vector:
         """Memory for the sum of a round, undefined; it is that of the round before.
@@ -63,6 +64,10 @@ class Sums(ABC):
         collectives by then, so the communicator goes on. Others may have a sum all the same, so a
         vote must decide whether the round counts.
         """
+
+    def follow(self, parameters: Vector) -> None:
+        """Compare the next vectors with these parameters, as some operators do; not collective."""
+        self._parameters = parameters
 
     @abstractmethod
     def take_off(self, sent: Any, residual: Vector) -> None:
