@@ -137,12 +137,13 @@ def _balanced(parameters: Named, count: int) -> list[list[str]]:
     """Names in their order, cut where the next part begins by number of elements."""
     total = sum(parameter.numel() for parameter in parameters.values())
     parts: list[list[str]] = [[] for _ in range(count)]
-    seen = 0
+    seen, last = 0, -1
     for at, (name, parameter) in enumerate(parameters.items()):
         middle = seen + parameter.numel() / 2
         wanted = min(int(middle * count / max(total, 1)), count - 1)
-        # No part stays empty: the last parameters are for the last parts.
-        parts[max(wanted, count - len(parameters) + at)].append(name)
+        # No part stays empty: the last parameters are for the last parts, and none is left out.
+        last = min(max(wanted, count - len(parameters) + at), last + 1)
+        parts[last].append(name)
         seen += parameter.numel()
     return parts
 

@@ -18,6 +18,15 @@ from sparsewire.errors import MismatchError, ProtocolError
 from sparsewire.torch.outer.state import ReplicaState
 
 _WORD = 8
+# What readers of JSON and makers of tensors raise for heads that are none.
+_MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class Snapshot(NamedTuple):
@@ -72,15 +81,18 @@ class Snapshot(NamedTuple):
         length = int.from_bytes(memory[:_WORD], "little")
         try:
             rounds, kinds, numbers, digests = json.loads(bytes(memory[_WORD : _WORD + length]))
+            rounds = int(rounds)
+            if not len(kinds) == len(numbers) == len(digests):
+                raise ValueError("its parts are of different numbers of fragments")
             tensors: list[dict[str, Tensor]] = []
             at = _WORD + length
             for named in kinds:
                 tensors.append({})
                 for name, (dtype, shape) in named.items():
                     tensors[-1][name], at = _tensor(memory, at, dtype, shape)
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except _MALFORMED as error:
             raise ProtocolError(f"this is no shared state of an outer optimizer: {error}") from None
-        return cls(int(rounds), tensors, numbers, digests)
+        return cls(rounds, tensors, numbers, digests)
 
 
 def _bytes_of(tensor: Tensor) -> bytes:

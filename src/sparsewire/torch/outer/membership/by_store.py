@@ -77,9 +77,7 @@ class StoreMembership(Membership):
 
     def _join(self) -> Epoch:
         """Ask to join, and wait until an epoch has this replica."""
-        number = 0
-        while self._store.compare_set(f"wish/{number}", "", self.name).decode() != self.name:
-            number += 1
+        wish = self._wish(self._answered)
         deadline = time.monotonic() + self._timeout
         seen = -1
         while time.monotonic() < deadline:
@@ -94,11 +92,21 @@ class StoreMembership(Membership):
                     seen = current
                     if self.name in decided.members:
                         return self._epoch(current, decided)
+                    if wish < decided.wishes:
+                        # It was answered without this replica, which was not there in time.
+                        wish = self._wish(decided.wishes)
             time.sleep(_POLL_S)
         raise Timeout(
             f"replica {self.name!r} waited {self._timeout:g} s and was not let in: are the others "
             "at work, and do they meet at the same address?"
         )
+
+    def _wish(self, first: int) -> int:
+        """Ask to join by a wish that nobody has answered yet, `first` or later; its number."""
+        number = first
+        while self._store.compare_set(f"wish/{number}", "", self.name).decode() != self.name:
+            number += 1
+        return number
 
     def _found_job(self) -> None:
         """If enough replicas are there and nobody has begun, begin with all of them."""
