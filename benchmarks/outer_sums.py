@@ -32,7 +32,7 @@ from sparsewire.torch.outer.sums.choice import sums_for
 from sparsewire.torch.outer.sums.parts import parts_of
 from sparsewire.torch.outer.sums.sums import Sums, Vector
 
-OPERATOR = "rounded:2:64+span-top-k:64:4096"
+OPERATOR = "centroids:64+span-top-k:64:4096"
 KEPT_SHARE = 64 / 4096
 COLLECTIVES = {"dense": 2, "gather": 1, "owned": 2, "exact": 2, "pairs": 1}
 """Of each way that is measured: a dense sum has a small one beside it."""
