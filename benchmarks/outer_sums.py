@@ -32,9 +32,11 @@ from sparsewire.torch.outer.sums.choice import sums_for
 from sparsewire.torch.outer.sums.parts import parts_of
 from sparsewire.torch.outer.sums.sums import Sums, Vector
 
-OPERATOR = "rounded:2:64+span-top-k:64:4096"
+OPERATOR = "centroids:64+span-top-k:64:4096"
 KEPT_SHARE = 64 / 4096
-WAYS = ("dense", "gather", "owned", "exact", "pairs")
+COLLECTIVES = {"dense": 2, "gather": 1, "owned": 2, "exact": 2, "pairs": 1}
+"""Of each way that is measured: a dense sum has a small one beside it."""
+WAYS = list(COLLECTIVES)
 SHARED = {"independent": 0.0, "correlated": 0.5}
 """Which share of the variance of their vectors members have in common."""
 SPREAD = 0.5
@@ -101,6 +103,7 @@ def on_link(interface: str) -> tuple[int, int]:
 def counted(communicator: sparsewire.Communicator) -> tuple[int, int]:
     communicator.barrier()
     stats = communicator.stats()
+    communicator.barrier()  # Else what others send next might be counted already.
     return stats["bytes_sent"], stats["bytes_received"]
 
 
@@ -146,7 +149,10 @@ def lab(given: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         for case in told[0]:
             overlap, name = case.split("/")
             rounds = list(zip(*(each[case] for each in told), strict=True))
-            row = {**merged(rounds), "union_over_kept": unions[overlap]}
+            row = merged(rounds)
+            link_bytes = formula.link_bytes(row["up_bytes"], members, COLLECTIVES[name])
+            row["link_over_formula"] = row["link_up_bytes"] / link_bytes
+            row["union_over_kept"] = unions[overlap]
             yield f"{given.link}/{overlap}/{name}/{members}", row
 
 
@@ -208,7 +214,6 @@ def merged(rounds: list[tuple[Row, ...]]) -> Row:
         "most_down_bytes": max(row["down"] for each in rounds for row in each),
         "link_up_bytes": mean["link_up"],
         "link_down_bytes": mean["link_down"],
-        "link_up_over_formula": mean["link_up"] / formula.link_bytes(mean["up"]),
     }
 
 

@@ -75,6 +75,7 @@ def test_the_engine_counts_the_bytes_of_the_formula(way: str, members: int) -> N
     def counters(communicator: Communicator) -> NDArray[np.int64]:
         communicator.barrier()
         stats = communicator.stats()
+        communicator.barrier()  # Else what others send next might be counted already.
         return np.array([stats["bytes_sent"], stats["bytes_received"]])
 
     def task(communicator: Communicator) -> NDArray[np.int64]:
