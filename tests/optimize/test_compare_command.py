@@ -279,7 +279,7 @@ def test_bundled_data_trains_too(method: str) -> None:
             ["--method", "ef14:step=1/sign+natural"],
             "ef14:step=1/sign+natural: error feedback needs",
         ),
-        (["--method", "gd/rand-k:1"], "gd sends whole gradients"),
+        (["--method", "gd/rand-k:1"], "gd takes no operator"),
         (["--method", "diana/"], "names no compressor"),
         (
             ["--method", "diana:beta=0.9"],

@@ -99,7 +99,9 @@ def _versions(text: str, compressor: str | None) -> list[Candidate]:
     return [
         replace(candidate, compressor=operator)
         for candidate in named
-        for operator in _OPERATORS[entry(candidate.method).takes]
+        for operator in dict.fromkeys(
+            (*_OPERATORS[entry(candidate.method).takes], candidate.compressor)
+        )
     ]
 
 
