@@ -42,7 +42,7 @@ TITLES = (
 RECORDS = {"proofs": range(1, 16), "proofs-local": range(16, 17)}
 """The checks of each record."""
 DATA = ("constructed", "mushrooms", "a9a", "phishing", "w8a")
-CONTROLS = ("DCGD", "QSGD", "SAGA", "GD", "SparseLoCo, beta = 0")
+CONTROLS = ("DCGD", "QSGD", "SAGA", "GD", "SparseLoCo, decay 0")
 """What is plotted dashed."""
 PLOTS = {
     "diana": ("DIANA against DCGD, the same operators and steps", [("rounds", (5, 6))]),

@@ -23,6 +23,7 @@ class Outer:
     decay: float = 1.0
     delay: int = 0
     mix: float = 0.0
+    merge: str = "mix"
 
 
 def plain_points(
@@ -36,12 +37,13 @@ def plain_points(
     workers = range(problem.workers)
     x = np.zeros(problem.dimension)
     buffer = x
-    points, owed = [x] * len(workers), [x] * len(workers)
+    points = left = owed = [x] * len(workers)
     due: dict[int, Floats] = {}
     found = []
     for time in range(1, rounds * options.every + 1):
         points = [points[i] - gamma * problem.gradients([i], points[i])[0] for i in workers]
         if time % options.every == 0:
+            left = points
             wanted = [options.decay * owed[i] + (x - points[i]) for i in workers]
             sent = [compress(each) for each in wanted]
             owed = [each - part for each, part in zip(wanted, sent, strict=True)]
@@ -50,7 +52,10 @@ def plain_points(
             mean = due.pop(time)
             buffer = options.momentum * buffer + mean
             x = x - options.outer * (mean + options.momentum * buffer)
-            points = [options.mix * each + (1 - options.mix) * x for each in points]
+            if options.merge == "mix":
+                points = [options.mix * each + (1 - options.mix) * x for each in points]
+            else:
+                points = [x + each - before for each, before in zip(points, left, strict=True)]
         if time % options.every == 0:
             found.append(x)
     return found
@@ -75,7 +80,8 @@ def round_matrix(left: float, options: Outer) -> Floats:
     drift = x - local
     v = options.momentum * v + drift
     x = x - options.outer * (drift + options.momentum * v)
-    local = mix * left**delay * local + (1 - mix) * x
+    late = left**delay * local
+    local = mix * late + (1 - mix) * x if options.merge == "mix" else x + late - local
     return np.stack((x, v, left ** (every - delay) * local))
 
 

@@ -73,8 +73,8 @@ def test_without_error_feedback_compression_stalls_further_off(case: Case) -> No
         distances = squared_distances(run, solution, case[-1], 5)
         check.curve(label, distances, 5)
         ends[label] = float(np.mean(distances[-len(distances) // 4 :]))
-    fed = ends["SparseLoCo, beta = 1"]
-    ratio = ends["SparseLoCo, beta = 0"] / fed
+    fed = ends["SparseLoCo, decay 1"]
+    ratio = ends["SparseLoCo, decay 0"] / fed
     check.at_least("SparseLoCo without error feedback: squared distance / with", ratio, 2)
 
 
@@ -87,9 +87,9 @@ def drawn(problem: LinearModel, gamma: float) -> dict[str, Method]:
         "local SGD": LocalSgd(problem, network, exact, gamma=gamma),
         "DiLoCo": DiLoCo(problem, network, exact, gamma=gamma),
         "NoLoCo": NoLoCo(problem, network, gamma=gamma),
-        "SparseLoCo, beta = 1": SparseLoCo(problem, network, coded, gamma=gamma, decay=1.0),
-        "SparseLoCo, beta = 0.95": SparseLoCo(problem, network, coded, gamma=gamma),
-        "SparseLoCo, beta = 0": SparseLoCo(problem, network, coded, gamma=gamma, decay=0.0),
+        "SparseLoCo, decay 1": SparseLoCo(problem, network, coded, gamma=gamma, decay=1.0),
+        "SparseLoCo, decay 0.95": SparseLoCo(problem, network, coded, gamma=gamma),
+        "SparseLoCo, decay 0": SparseLoCo(problem, network, coded, gamma=gamma, decay=0.0),
     }
 
 
@@ -130,20 +130,20 @@ def plateau(decay: float, start: float, rounds: int) -> float:
 def test_decay_stalls_where_theory_says(decay: float) -> None:
     """Top-1 sends the first coordinate, +-PULL SPREAD, unless more is owed in the second.
 
-    Owed there is at most the geometric sum PULL x_1 / (1 - beta). So x_1 moves as long as it is
-    above (1 - beta) SPREAD, and each move is about PULL SPREAD long, all that was owed.
+    Owed there is at most the geometric sum PULL x_1 / (1 - decay). So x_1 moves as long as it is
+    above (1 - decay) SPREAD, and each move is about PULL SPREAD long, all that was owed.
     """
     expected = (1 - decay) * SPREAD
     found = plateau(decay, 1.3 * expected, 3000)
     tolerance = PULL * (SPREAD + 1.3 * expected) / expected
     check = Check(16, CONSTRUCTED)
-    check.between("plateau / (1 - beta) x disagreement", found / expected, 1 - tolerance, 1)
+    check.between("plateau / (1 - decay) x disagreement", found / expected, 1 - tolerance, 1)
     assert tolerance < 0.05
 
 
 def test_without_decay_there_is_no_such_plateau() -> None:
     found = plateau(1.0, 0.05, 3000)
-    Check(16, CONSTRUCTED).at_most("beta = 1: plateau / disagreement", found / SPREAD, 2 * PULL)
+    Check(16, CONSTRUCTED).at_most("decay 1: plateau / disagreement", found / SPREAD, 2 * PULL)
 
 
 def test_without_feedback_nothing_of_it_is_ever_sent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,9 +34,9 @@ def distance_after(options: Outer, rounds: int = ROUNDS) -> float:
     return abs(float(run.x[0]))
 
 
-def assert_stable_up_to(limit: float, what: str, **options: float) -> None:
+def assert_stable_up_to(limit: float, what: str, **options: Any) -> None:
     """Converges a little below the limit of `outer`, and diverges a little above it."""
-    below, above = (Outer(outer=limit * (1 + s), **options) for s in (-NEAR, NEAR))  # type: ignore[arg-type]
+    below, above = (Outer(outer=limit * (1 + s), **options) for s in (-NEAR, NEAR))
     CHECK.at_most(f"{what}, 2% below the limit of theory: distance", distance_after(below), 1e-3)
     CHECK.at_least(f"{what}, 2% above: distance", distance_after(above), 1e3)
 
@@ -50,21 +51,36 @@ def test_delays_of_rounds_are_stable_as_far_as_delayed_descent_is(rounds: int) -
     assert_stable_up_to(limit, "delay of whole rounds", every=every, delay=rounds * every)
 
 
-@pytest.mark.parametrize(
-    ("mix", "delay", "momentum"),
-    [(0.0, 0, 0.0), (0.0, 0, 0.9), (0.5, 0, 0.0), (0.5, 2, 0.0), (0.8, 3, 0.0), (0.5, 1, 0.5)],
-)
-def test_mixing_is_stable_as_far_as_its_matrix_is(mix: float, delay: int, momentum: float) -> None:
-    options = {"every": 4, "delay": delay, "mix": mix, "momentum": momentum}
+MERGES = [
+    {},
+    {"momentum": 0.9},
+    {"mix": 0.5},
+    {"mix": 0.5, "delay": 2},
+    {"mix": 0.8, "delay": 3},
+    {"mix": 0.5, "delay": 1, "momentum": 0.5},
+    {"merge": "corrected", "delay": 1},
+    {"merge": "corrected", "delay": 3, "momentum": 0.5},
+]
 
+
+@pytest.mark.parametrize("options", MERGES)
+def test_merges_are_stable_as_far_as_their_matrix_is(options: dict[str, Any]) -> None:
     def matrix(outer: float) -> Floats:
-        return round_matrix(1 - GAMMA, Outer(outer=outer, **options))  # type: ignore[arg-type]
+        return round_matrix(1 - GAMMA, Outer(every=4, outer=outer, **options))
 
     limit = limit_of(matrix, 0.01, 50.0)
-    if not mix:
-        pull = 1 - (1 - GAMMA) ** 4
+    if "delay" not in options and "mix" not in options:
+        pull, momentum = 1 - (1 - GAMMA) ** 4, options.get("momentum", 0)
         assert limit == pytest.approx(2 * (1 + momentum) / (1 + 2 * momentum) / pull)
-    assert_stable_up_to(limit, "delay within rounds, mixing, momentum", **options)
+    assert_stable_up_to(limit, "delay within rounds, merges, momentum", every=4, **options)
+
+
+def test_corrected_merge_loses_no_steps() -> None:
+    late = {"every": 5, "delay": 3}
+    ends = [distance_after(Outer(**late, merge=merge), 10) for merge in ("mix", "corrected")]
+    # Of workers that agree: as if the sum had not travelled, but for the last round.
+    assert ends[1] == pytest.approx(distance_after(Outer(every=5), 9))
+    assert ends[1] < ends[0] / 10
 
 
 def test_short_delays_cost_steps_and_no_stability_if_nothing_is_mixed() -> None:

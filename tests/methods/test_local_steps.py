@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from acceptance import LIBSVM, Check, cases
 from data_sets import logistic
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from local_reference import Outer, alike, plain_points
 
@@ -86,10 +86,12 @@ def test_one_local_step_with_error_feedback_is_ef14() -> None:
         decay=st.sampled_from([0.0, 0.9, 1.0]),
         delay=st.integers(0, 9),
         mix=st.sampled_from([0.0, 0.3, 0.8]),
+        merge=st.sampled_from(["mix", "corrected"]),
     ),
     is_sparse=st.booleans(),
 )
 def test_rounds_are_those_of_plain_code(options: Outer, is_sparse: bool) -> None:
+    assume(options.merge == "mix" or options.delay < options.every)
     function, operator = problem(), TOP_3 if is_sparse else WHOLE
     expected = plain_points(function, lambda x: operator.compress(x, Draws(0)), 0.2, options, 12)
     run = LocalSteps(function, Simulated(N), operator, gamma=0.2, **vars(options))
@@ -127,7 +129,7 @@ def test_what_is_sent_is_what_came_less_what_leaked_and_is_owed(
     left = run.wanted - (1 - decay) * run.owed - run.e
     error = np.abs(run.sent - left).max() / np.abs(run.wanted).max()
     what = "sum sent - (sum of drifts - owed)"
-    name = what if decay == 1 else f"{what}, less what beta = {decay} leaked"
+    name = what if decay == 1 else f"{what}, less what decay = {decay} leaked"
     Check(16, case[0]).at_most(name, error, 1e-12)
     # What is owed, and what leaked, could be told from nothing.
     assert np.abs(run.e).max() > 1e-3 * np.abs(run.sent).max()
@@ -194,11 +196,12 @@ def test_steps_of_theory() -> None:
         ({"every": 0}, "every must be at least 1"),
         ({"outer": 0.0}, "outer must be positive"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
-        ({"decay": 1.5}, r"beta must be in \[0, 1\]"),
+        ({"decay": 1.5}, r"decay must be in \[0, 1\]"),
         ({"delay": -1}, "delay must be 0 or more"),
         ({"mix": 1.0}, r"mix must be in \[0, 1\)"),
         ({"participation": 0.0}, r"participation must be in \(0, 1\]"),
         ({"average": "all"}, "not a valid Average"),
+        ({"merge": "corrected", "delay": 10}, "delay must be below every = 10"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

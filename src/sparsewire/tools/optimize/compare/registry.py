@@ -24,7 +24,7 @@ from sparsewire.tools.optimize.methods.random_pairs import NoLoCo
 Setting = int | float | str
 """The value of an option: a number, or one of a few words."""
 
-_WORDS = {"gamma": "step", "beta": "momentum", "decay": "beta"}
+_WORDS = {"gamma": "step", "beta": "momentum"}
 """The users' names of some parameters; the others keep their names."""
 _SHARED = ("x0", "seed")
 """All methods of a comparison start at one point, and draw from one seed."""

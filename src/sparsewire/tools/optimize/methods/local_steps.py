@@ -25,6 +25,14 @@ class Average(str, Enum):
     CONTRIBUTORS = "contributors"
 
 
+class Merge(str, Enum):
+    """How workers go on from x after a delay: from between x and where they are, or from x plus
+    what they did meanwhile."""
+
+    MIX = "mix"
+    CORRECTED = "corrected"
+
+
 class LocalSteps(ErrorFeedback):
     """Each round worker i takes `every` steps from x, and sends how far it came.
 
@@ -32,7 +40,7 @@ class LocalSteps(ErrorFeedback):
     drawn f_ij. Then, in units of gamma,
 
         drift_i = (x - x_i) / gamma,
-        e_i = beta e_i + drift_i,    s_i = C(e_i),    e_i = e_i - s_i,
+        e_i = decay e_i + drift_i,    s_i = C(e_i),    e_i = e_i - s_i,
         v = momentum v + mean_i s_i,    x = x - outer gamma (mean_i s_i + momentum v).
 
     The last line has Nesterov's momentum as torch's SGD has it. All workers go on from x.
@@ -40,15 +48,16 @@ class LocalSteps(ErrorFeedback):
     - A worker takes part in a round with probability `participation`; what the others owe stays in
       their e_i. With `average` members the sum is divided by n, else by those who took part.
     - With `delay` d a sum is there d local steps after its messages were sent. Workers go on
-      meanwhile, and then move to mix x_i + (1 - mix) x. With delays of `every` and more their first
-      sums count what they did in more than one round.
-    - With beta = 1 all is sent but what is still owed; with beta < 1 each round forgets
-      (1 - beta) e_i, and with 0 there is no error feedback.
+      meanwhile, and then move to mix x_i + (1 - mix) x (A. Douillard et al., "Streaming DiLoCo",
+      2025, arXiv 2501.18512), or with `merge` corrected to x plus what they did in these d steps.
+      With delays of `every` and more their first sums count what they did in more than one round.
+    - With `decay` 1 all is sent but what is still owed; below, each round forgets (1 - decay) e_i,
+      and with 0 there is no error feedback. The papers call it beta.
 
     One local step, the identity, and `outer` 1 without momentum are gradient descent, bit by bit.
     """
 
-    saved = ("e", "drift", "v", "pending")
+    saved = ("e", "drift", "left", "v", "pending")
 
     def __init__(
         self,
@@ -59,21 +68,25 @@ class LocalSteps(ErrorFeedback):
         decay: float = 1.0,
         delay: int = 0,
         mix: float = 0.0,
+        merge: Merge = Merge.MIX,
         participation: float = 1.0,
         average: Average = Average.MEMBERS,
         batch: int | None = None,
         **options: Any,
     ) -> None:
-        """`decay` is beta. All components are used unless `batch` are drawn per worker and step.
+        """All components are used unless `batch` are drawn per worker and step.
 
         Raises ValueError for what is out of range, and for operators that are no contractions.
         """
         _require("every", every >= 1, "at least 1", every)
         _require("outer", 0 < outer < np.inf, "positive", outer)
         _require("momentum", 0 <= momentum < 1, "in [0, 1)", momentum)
-        _require("beta", 0 <= decay <= 1, "in [0, 1]", decay)
+        _require("decay", 0 <= decay <= 1, "in [0, 1]", decay)
         _require("delay", delay >= 0, "0 or more", delay)
         _require("mix", 0 <= mix < 1, "in [0, 1)", mix)
+        self.merge = Merge(merge)
+        if self.merge is Merge.CORRECTED:
+            _require("delay", delay < every, f"below every = {every}, to be corrected", delay)
         _require("participation", 0 < participation <= 1, "in (0, 1]", participation)
         self.every, self.outer, self.momentum, self.decay = every, outer, momentum, decay
         self.delay, self.mix, self.batch = delay, mix, batch
@@ -104,7 +117,7 @@ class LocalSteps(ErrorFeedback):
         1 + momentum - outer s (1 + momentum) and the determinant momentum - outer s momentum. It
         is stable for outer s < 2 (1 + momentum) / (1 + 2 momentum), required here for s = 1.
 
-        With a contraction a < 1, gamma = a / (28 S every outer), at most 1/S: one step with beta =
+        With a contraction a < 1, gamma = a / (28 S every outer), at most 1/S: one step with decay
         1 is `Ef14`, with its rate. D. Basu et al., "Qsparse-local-SGD" (NeurIPS 2019), have steps
         of the order of a / (L every), too, that become shorter. No rate is known for more steps.
 
@@ -147,6 +160,8 @@ class LocalSteps(ErrorFeedback):
         """What the local workers owe, in units of gamma: shape (local, dimension)."""
         self.drift = self._zeros()
         """(x - x_i) / gamma of the local workers: shape (local, dimension)."""
+        self.left = self._zeros()
+        """What it was when they sent last."""
         self.v: Floats = np.zeros(self.problem.dimension)
         """The outer momentum."""
         self.pending: Floats = np.zeros((self.delay // self.every + 1, self.problem.dimension))
@@ -167,6 +182,7 @@ class LocalSteps(ErrorFeedback):
 
     def _sum_of_round(self) -> Floats:
         """Send what is owed and new; the mean of what all sent."""
+        self.left = self.drift
         wanted = self.decay * self.e + self.drift
         present = self._present()
         sent = self._send_of(present, wanted)
@@ -204,7 +220,10 @@ class LocalSteps(ErrorFeedback):
         self.v = self.momentum * self.v + mean
         ahead = mean + self.momentum * self.v
         self.x = self.x - self.outer * self.gamma * ahead
-        self.drift = self.mix * (self.drift - self.outer * ahead)
+        if self.merge is Merge.CORRECTED:
+            self.drift = self.drift - self.left
+        else:
+            self.drift = self.mix * (self.drift - self.outer * ahead)
 
 
 class LocalSgd(LocalSteps):
