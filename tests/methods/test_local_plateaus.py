@@ -74,7 +74,7 @@ def test_without_error_feedback_compression_stalls_further_off(case: Case) -> No
         check.curve(label, distances, 5)
         ends[label] = float(np.mean(distances[-len(distances) // 4 :]))
     fed = ends["SparseLoCo, decay 1"]
-    ratio = ends["SparseLoCo, decay 0"] / fed
+    ratio = ends["SparseLoCo without feedback"] / fed
     check.at_least("SparseLoCo without error feedback: squared distance / with", ratio, 2)
 
 
@@ -89,7 +89,7 @@ def drawn(problem: LinearModel, gamma: float) -> dict[str, Method]:
         "NoLoCo": NoLoCo(problem, network, gamma=gamma),
         "SparseLoCo, decay 1": SparseLoCo(problem, network, coded, gamma=gamma, decay=1.0),
         "SparseLoCo, decay 0.95": SparseLoCo(problem, network, coded, gamma=gamma),
-        "SparseLoCo, decay 0": SparseLoCo(problem, network, coded, gamma=gamma, decay=0.0),
+        "SparseLoCo without feedback": SparseLoCo(problem, network, coded, gamma=gamma, decay=0.0),
     }
 
 
@@ -135,10 +135,10 @@ def test_decay_stalls_where_theory_says(decay: float) -> None:
     """
     expected = (1 - decay) * SPREAD
     found = plateau(decay, 1.3 * expected, 3000)
-    tolerance = PULL * (SPREAD + 1.3 * expected) / expected
-    check = Check(16, CONSTRUCTED)
-    check.between("plateau / (1 - decay) x disagreement", found / expected, 1 - tolerance, 1)
-    assert tolerance < 0.05
+    move = PULL * (SPREAD + 1.3 * expected)
+    assert expected - move <= found <= expected
+    ratio = found / expected
+    Check(16, CONSTRUCTED).between("plateau / ((1 - decay) disagreement)", ratio, 0.95, 1)
 
 
 def test_without_decay_there_is_no_such_plateau() -> None:

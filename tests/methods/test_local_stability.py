@@ -147,7 +147,7 @@ def test_pairs_keep_the_spread_between_workers_bounded() -> None:
     CHECK.at_least("NoLoCo without consensus: spread / with", alone.mean() / second.mean(), 3)
     limit = limit_of(lambda consensus: spread_matrix(6, 0.5, consensus), 0.1, 10.0)
     assert limit > 0.7
-    CHECK.at_least("NoLoCo, consensus twice the limit: spread", spreads(2 * limit, 400)[-1], 1e12)
+    CHECK.at_least("NoLoCo, consensus twice its limit: spread", spreads(2 * limit, 400)[-1], 1e9)
 
 
 def test_spectral_radius_is_that_of_a_turn() -> None:
