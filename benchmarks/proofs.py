@@ -1,4 +1,4 @@
-"""Makes the record behind the table of docs/proofs.md, and its plots, for benchmarks/proofs.sh.
+"""Makes the records behind the tables of docs/proofs.md, and its plots, for benchmarks/proofs.sh.
 
 python benchmarks/proofs.py FOLDER
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,12 @@ TITLES = (
     "Error feedback mends top-1",
     "Proximal methods find the sparse solution",
     "Processes and simulation agree, restored or not",
+    "Local steps stand still, and stay stable, where theory says",
 )
+RECORDS = {"proofs": range(1, 16), "proofs-local": range(16, 17)}
+"""The checks of each record."""
 DATA = ("constructed", "mushrooms", "a9a", "phishing", "w8a")
-CONTROLS = ("DCGD", "QSGD", "SAGA")
+CONTROLS = ("DCGD", "QSGD", "SAGA", "GD", "SparseLoCo without feedback")
 """What is plotted dashed."""
 PLOTS = {
     "diana": ("DIANA against DCGD, the same operators and steps", [("rounds", (5, 6))]),
@@ -48,25 +51,40 @@ PLOTS = {
         "One block of n: ISEGA; ISAGA against SAGA of one row a step",
         [("rounds of ISEGA", (10,)), ("steps", (11,))],
     ),
+    "local": ("Ten local steps a round, all of the same size; GD: one", [("rounds", (16,))]),
 }
 
 
 def main(folder: Path) -> None:
     found = [json.loads(line) for line in (folder / "proofs.jsonl").read_text().splitlines()]
     measured = [record for record in found if "what" in record]
+    curves = [record for record in found if "curve" in record]
+    for name, checks in RECORDS.items():
+        if of_record := [record for record in measured if record["check"] in checks]:
+            write(folder / f"{name}.json", of_record)
+            draw_all(folder, checks, curves)
+
+
+def draw_all(folder: Path, checks: Container[int], curves: Sequence[Record]) -> None:
+    """Draw the plots that begin with one of these checks."""
+    for name, (title, rows) in PLOTS.items():
+        if rows[0][1][0] in checks:
+            draw(title, rows, curves).savefig(folder / f"proofs-{name}.png", dpi=110)
+
+
+def write(file: Path, measured: Sequence[Record]) -> None:
+    """Write a record of measurements, and say how many failed."""
     failed = sum(not record["holds"] for record in measured)
     figures = {"all": {"measurements": len(measured), "failed": failed}, **rows_of(measured)}
     command = "benchmarks/proofs.sh DATA"
-    records.write(folder / "proofs.json", {"command": command, **made_on(), "figures": figures})
-    print(f"{len(measured)} measurements, of which {failed} fail: {folder / 'proofs.json'}")
-    curves = [record for record in found if "curve" in record]
-    for name, (title, rows) in PLOTS.items():
-        draw(title, rows, curves).savefig(folder / f"proofs-{name}.png", dpi=110)
+    records.write(file, {"command": command, **made_on(), "figures": figures})
+    print(f"{len(measured)} measurements, of which {failed} fail: {file}")
 
 
 def made_on() -> dict[str, Any]:
-    """Commit and conditions of this measurement."""
-    return {"commit": records.commit(), "conditions": conditions()}
+    """Commit and conditions of this measurement, but for what benchmarks/proofs.sh sets."""
+    found = {name: told for name, told in conditions().items() if name != "settings"}
+    return {"commit": records.commit(), "conditions": found}
 
 
 def rows_of(measured: Sequence[Record]) -> dict[str, dict[str, str]]:

@@ -31,11 +31,16 @@ def test_checks_become_a_record_and_plots(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(AssertionError, match="nan"):
         Check(6, "a9a").at_least("floor", float("nan"), 1)
     check.curve("DIANA, rand-k", [1, 0.1, 0.01], 10)
+    Check(16, "w8a").at_most("plateau", 0.99, 1)
     subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], check=True, timeout=170)
     rows = json.loads((tmp_path / "proofs.json").read_text())["figures"]
     assert rows["all"] == {"measurements": 5, "failed": 2}
     assert rows["error"] == cells("≤ 1e-20", "1e-21")
     assert rows["same bits"] == cells("yes", "yes")
     assert rows["slope"] == cells("1 to 3", "**4**")
-    for name in ("diana", "vr-diana", "isega"):
+    local = json.loads((tmp_path / "proofs-local.json").read_text())["figures"]
+    assert local["all"] == {"measurements": 1, "failed": 0}
+    assert "plateau" in local
+    assert "plateau" not in rows
+    for name in ("diana", "vr-diana", "isega", "local"):
         assert (tmp_path / f"proofs-{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ from sparsewire.tools.optimize.methods import checkpoint
 from sparsewire.tools.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
 from sparsewire.tools.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
 from sparsewire.tools.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
+from sparsewire.tools.optimize.methods.local_steps import SparseLoCo
 from sparsewire.tools.optimize.methods.marina import Marina
 from sparsewire.tools.optimize.methods.method import Method
 from sparsewire.tools.optimize.methods.network import Distributed, Network, Simulated
+from sparsewire.tools.optimize.methods.random_pairs import NoLoCo
 from sparsewire.tools.optimize.problems.examples import from_arrays, shuffled
 from sparsewire.tools.optimize.problems.losses import Logistic
 
@@ -68,6 +71,7 @@ RAND_K = RandK(DIMENSION, 10, dtype=np.float64)
 TOP_K = TopK(DIMENSION, 10, dtype=np.float64)
 TERNARY = Ternary(DIMENSION, dtype=np.float64)
 MIXED = [RAND_K, TERNARY, RAND_K, RAND_K]
+LOCAL = partial(SparseLoCo, gamma=0.1, every=2, delay=3, mix=0.5, participation=0.6)
 RUNS: dict[str, tuple[Any, ...]] = {
     "gd": (Gd, "sparse"),
     "dcgd": (Dcgd, "sparse", RAND_K),
@@ -80,6 +84,8 @@ RUNS: dict[str, tuple[Any, ...]] = {
     "ef21": (Ef21, "sparse", RAND_K),
     "ef21-sgdm": (Ef21Sgdm, "sparse", TOP_K),
     "marina": (Marina, "sparse", RAND_K),
+    "sparseloco": (LOCAL, "sparse", TOP_K),
+    "noloco": (NoLoCo, "dense"),
     "silence": (Ef21, "sparse", Silence(DIMENSION, np.float64)),
     "one is silent": (Ef21, "sparse", [TOP_K, Silence(DIMENSION, np.float64), TOP_K, TOP_K]),
 }
@@ -123,7 +129,7 @@ def test_processes_and_simulation_agree_and_send_messages_only() -> None:
             # Each message goes to three others, perhaps by way of another rank. Frame, headers and
             # the bitmap of rows take up to 544 bytes, and 1% of a long message.
             assert wire <= (RANKS - 1) * (max(sent) * 1.01 + 544 * STEPS)
-        assert name == "gd" or network.bytes_sent < 0.1 * 8 * DIMENSION * STEPS * RANKS
+        assert name in ("gd", "noloco") or network.bytes_sent < 0.1 * 8 * DIMENSION * STEPS * RANKS
 
 
 REAL = cases([("breast_cancer", 20)], [(name, 500) for name in LIBSVM])

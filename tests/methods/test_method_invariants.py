@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,21 @@ from sparsewire.tools.optimize.methods import checkpoint
 from sparsewire.tools.optimize.methods.diana import Diana, VrDianaLsvrg, VrDianaSaga
 from sparsewire.tools.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
 from sparsewire.tools.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
+from sparsewire.tools.optimize.methods.local_steps import DiLoCo, SparseLoCo
 from sparsewire.tools.optimize.methods.marina import Marina
 from sparsewire.tools.optimize.methods.method import Method
 from sparsewire.tools.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.methods.random_pairs import NoLoCo
 from sparsewire.tools.optimize.problems.examples import from_arrays
 from sparsewire.tools.optimize.problems.losses import LeastSquares, Logistic
 
 N, L2 = 4, 0.01
 DATA = cases([("breast_cancer", 20)], [(name, None) for name in LIBSVM])
 COMPRESSED = [Dcgd, Qsgd, Diana, VrDianaLsvrg, VrDianaSaga, Ef14, Ef21, Ef21Sgdm, Marina]
+LOCAL = partial(
+    SparseLoCo, gamma=0.3, every=3, delay=4, mix=0.5, momentum=0.5, participation=0.7, batch=2
+)
+CORRECTED = partial(DiLoCo, gamma=0.3, every=3, delay=2, merge="corrected")
 
 
 def problem(name: str = "breast_cancer", rows: int | None = 20) -> Logistic:
@@ -39,8 +46,8 @@ def rand_k(dimension: int = 30) -> Compressor:
 
 
 def made(method: Callable[..., Method], **options: object) -> Method:
-    if method is Gd:
-        return Gd(problem(), Simulated(N), **options)  # type: ignore[arg-type]
+    if method in (Gd, NoLoCo):
+        return method(problem(), Simulated(N), **options)
     return method(problem(), Simulated(N), rand_k(), **options)
 
 
@@ -140,7 +147,7 @@ def test_seeds_repeat_and_differ() -> None:
     assert runs[0].x.tobytes() != runs[2].x.tobytes()
 
 
-@pytest.mark.parametrize("method", [Gd, *COMPRESSED])
+@pytest.mark.parametrize("method", [Gd, *COMPRESSED, LOCAL, CORRECTED, NoLoCo])
 @pytest.mark.parametrize("steps", [0, 7])
 def test_state_goes_on_with_the_same_bits(
     method: Callable[..., Method], steps: int, tmp_path: Path

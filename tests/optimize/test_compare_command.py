@@ -106,6 +106,31 @@ def test_all_methods_run(tmp_path: Path) -> None:
         assert run["points"][-1]["bits"] > 0
 
 
+def test_methods_with_local_steps_are_compared(tmp_path: Path) -> None:
+    texts = ["local-sgd", "diloco:average=contributors", "sparseloco:decay=1:step=1", "gd"]
+    late = "local-sgd:delay=3:merge=corrected:step=1"
+    record = record_of(tmp_path, *QUICK, "--rounds", 60, "--method", ",".join([*texts, late]))
+    labels = [
+        "local-sgd/identity",
+        "diloco:average=contributors/identity",
+        "sparseloco:decay=1:step=1/rounded:3+top-k:0.1",
+        "gd",
+        f"{late}/identity",
+    ]
+    runs = runs_of(record)
+    assert list(runs) == labels
+    last = {label: runs[label]["points"][-1] for label in labels}
+    # Ten steps a round for the same message.
+    assert last[labels[0]]["epochs"] == 10 * last[labels[0]]["rounds"]
+    # Of 64 features 6 are sent, in three bits each.
+    assert last[labels[2]]["bits"] < last[labels[0]]["bits"] / 20
+    assert [warning.split()[0] for warning in record["warnings"]] == [
+        "local-sgd",
+        "diloco",
+        "sparseloco",
+    ]
+
+
 def test_l1_term_is_solved_by_proximal_methods(tmp_path: Path) -> None:
     options = ["--method", "gd,diana/rand-k:0.5,isega", "--l1", "0.002", "--accuracy", "1e-10"]
     record = record_of(tmp_path, "breast_cancer", "--workers", 4, "--l2", 0.05, *options)
@@ -267,7 +292,7 @@ def test_bundled_data_trains_too(method: str) -> None:
         (["--method", "diana/rand-k:0"], "write rand-k:K"),
         (
             ["--method", "diana", "--compressor", "top-k:0.1"],
-            "diana needs an unbiased operator, and top-k:0.1 is biased; ef14, ef21, ef21-sgdm take",
+            "diana needs an unbiased operator, and top-k:0.1 is biased; ef14, ef21, ef21-sgdm, l",
         ),
         (["--method", "isega/ternary"], "isega takes no ternary, but those that draw blocks"),
         (["--method", "ef21/threshold:1"], "choose one with --step"),
@@ -279,7 +304,7 @@ def test_bundled_data_trains_too(method: str) -> None:
             ["--method", "ef14:step=1/sign+natural"],
             "ef14:step=1/sign+natural: error feedback needs",
         ),
-        (["--method", "gd/rand-k:1"], "gd sends whole gradients"),
+        (["--method", "gd/rand-k:1"], "gd takes no operator"),
         (["--method", "diana/"], "names no compressor"),
         (
             ["--method", "diana:beta=0.9"],
@@ -291,6 +316,10 @@ def test_bundled_data_trains_too(method: str) -> None:
         (["--method", "qsgd:batch=0"], "qsgd:batch must be positive, not 0"),
         (["--method", "gd:step=1:step=2"], "gd is given step twice"),
         (["--method", "diana:momentum=2"], "diana:momentum=2/rand-k:0.1: beta must be in [0, 1)"),
+        (["--method", "diloco:average=all"], "diloco:average must be members or contributors, not"),
+        (["--method", "local-sgd:every=0"], "local-sgd:every must be positive"),
+        (["--method", "diloco/top-k:0.1"], "diloco/top-k:0.1: no theory is for momentum"),
+        (["--method", "local-sgd:delay=2"], "no theory is for delay"),
         (["--choose", "--method", "gd:step=1"], "no theory says how fast"),
         (["--method", "ef21", "--l1", "0.01"], "ef21 takes no l1 term; gd, dcgd"),
         (["--method", "gd", "--l1", "10"], "the solution is 0"),

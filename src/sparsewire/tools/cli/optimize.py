@@ -66,7 +66,7 @@ def optimize(**given: Any) -> None:
 
     Example: sparsewire optimize a9a --workers 4 --epochs 10 --plot a9a.png
 
-    Other methods (gd, dcgd, diana, marina, ef21, isega, ...) are compared: how close they come
+    Other methods (gd, dcgd, diana, ef21, isega, local-sgd, ...) are compared: how close they come
     to the solution, for how many passes over the data, bits, and seconds on a link. The workers
     are simulated, or the ranks of a launcher.
 

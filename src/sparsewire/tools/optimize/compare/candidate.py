@@ -14,7 +14,7 @@ from sparsewire.compress.seeded import SeededSparsifier
 from sparsewire.errors import CompressError, OptimizeError
 from sparsewire.tools.optimize.compare.registry import (
     METHODS,
-    Number,
+    Setting,
     Takes,
     entry,
     read_options,
@@ -35,7 +35,7 @@ class Candidate:
 
     method: str
     compressor: str | None = None
-    options: dict[str, Number] = field(default_factory=dict)
+    options: dict[str, Setting] = field(default_factory=dict)
     """Keyword arguments of the method, which the task's step and batch give way to."""
 
     @property
@@ -53,25 +53,26 @@ class Candidate:
         if problem.l1 and not known.kind.proximal:
             proximal = [name for name, other in METHODS.items() if other.kind.proximal]
             raise OptimizeError(f"{self.method} takes no l1 term; {', '.join(proximal)} do")
-        options: dict[str, Number | None] = {"gamma": task.step, "seed": task.seed}
+        options: dict[str, Setting | None] = {"gamma": task.step, "seed": task.seed}
         if issubclass(known.kind, Sampled):
             options["batch"] = task.batch
         options |= self.options
-        operator = self._operator(problem.dimension, known.takes, options["gamma"])
+        has_step = options["gamma"] is not None
+        operator = self._operator(problem.dimension, known.takes, has_step)
         make: Callable[..., Method] = known.kind
         try:
             return make(problem, network, *filter(None, (operator,)), **options)
         except ValueError as error:
             raise OptimizeError(f"{self.label}: {error}") from None
 
-    def _operator(self, dimension: int, takes: Takes, step: float | None) -> Compressor | None:
+    def _operator(self, dimension: int, takes: Takes, has_step: bool) -> Compressor | None:
         if self.compressor is None:
             return None
         operator = parse(self.compressor, dimension, np.float64)
         if takes is Takes.BLOCKS and not isinstance(operator, SeededSparsifier):
             raise OptimizeError(f"{self.method} takes no {self.compressor}, but {takes.value}")
         # With a step size of the user's, DCGD may use a biased operator.
-        free = self.method == "dcgd" and step is not None
+        free = self.method == "dcgd" and has_step
         if takes is Takes.UNBIASED and operator.is_biased and not free:
             others = [name for name, known in METHODS.items() if known.takes is Takes.ANY]
             raise OptimizeError(
@@ -79,15 +80,15 @@ class Candidate:
                 f"{', '.join(others)} take it"
             )
         if takes is Takes.ANY:
-            self._check_contraction(operator, step)
+            self._check_contraction(operator, has_step)
         return operator
 
-    def _check_contraction(self, operator: Compressor, step: float | None) -> None:
+    def _check_contraction(self, operator: Compressor, has_step: bool) -> None:
         try:
             contraction = as_contraction(operator).contraction
         except CompressError as error:
             raise OptimizeError(f"{self.label}: {error}") from None
-        if not contraction > 0 and step is None:
+        if not contraction > 0 and not has_step:
             raise OptimizeError(
                 f"no contraction is known of {self.compressor}, and so no step size for "
                 f"{self.method}: choose one with --step"
@@ -111,8 +112,9 @@ def _read(text: str, shared: str | None) -> Candidate:
     options = read_options(method, known.kind, texts)
     if known.takes is Takes.NONE:
         if slash:
-            raise OptimizeError(f"{method} sends whole gradients; dcgd is {method} that compresses")
+            raise OptimizeError(f"{method} takes no operator; dcgd is gd that compresses")
         return Candidate(method, options=options)
     if slash and not own:
         raise OptimizeError(f"{text!r} names no compressor: leave out the slash, or add one")
-    return Candidate(method, own or shared or _DEFAULTS.get(known.takes), options)
+    default = known.operator or _DEFAULTS.get(known.takes)
+    return Candidate(method, own or shared or default, options)

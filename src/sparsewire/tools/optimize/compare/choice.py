@@ -99,17 +99,19 @@ def _versions(text: str, compressor: str | None) -> list[Candidate]:
     return [
         replace(candidate, compressor=operator)
         for candidate in named
-        for operator in _OPERATORS[entry(candidate.method).takes]
+        for operator in dict.fromkeys(
+            (*_OPERATORS[entry(candidate.method).takes], candidate.compressor)
+        )
     ]
 
 
 def _built(candidate: Candidate, yardstick: Yardstick) -> Method | None:
-    """The candidate's method. None where it does not fit, unless the user named the method."""
+    """The candidate's method. None where it does not fit, unless it is what the user named."""
     task, problem = yardstick.task, yardstick.problem
     try:
         return candidate.build(problem, Simulated(problem.workers), task)
     except (OptimizeError, CompressError):
-        if task.methods:
+        if candidate in read_candidates(task.methods, task.compressor):
             raise
         return None
 

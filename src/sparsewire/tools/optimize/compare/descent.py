@@ -12,7 +12,7 @@ import numpy as np
 from sparsewire import Communicator
 from sparsewire.tools.experiment.progress import Move
 from sparsewire.tools.optimize.compare.candidate import Candidate
-from sparsewire.tools.optimize.compare.registry import Number
+from sparsewire.tools.optimize.compare.registry import Setting
 from sparsewire.tools.optimize.compare.task import Limits
 from sparsewire.tools.optimize.compare.yardstick import Point, Yardstick
 from sparsewire.tools.optimize.methods.method import Method
@@ -33,7 +33,7 @@ class Descent:
     label: str
     method: str
     compressor: str | None
-    options: dict[str, Number]
+    options: dict[str, Setting]
     """The method's options that the user set."""
     omega: float | None
     """None where the compressor is biased, or there is none."""

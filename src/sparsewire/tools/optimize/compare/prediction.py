@@ -13,6 +13,7 @@ from sparsewire.tools.optimize.compare.task import VALUE_BITS
 from sparsewire.tools.optimize.compare.yardstick import Yardstick
 from sparsewire.tools.optimize.methods.blocks import BlockMethod, Iasgd
 from sparsewire.tools.optimize.methods.diana import Diana
+from sparsewire.tools.optimize.methods.local_steps import LocalSteps
 from sparsewire.tools.optimize.methods.marina import Marina
 from sparsewire.tools.optimize.methods.method import Method
 from sparsewire.tools.optimize.problems.problem import Floats
@@ -64,8 +65,8 @@ def predict(
 
 def _expected_rounds(method: Method, rate: float, yardstick: Yardstick, accuracy: float) -> int:
     most = rounds_to(accuracy, rate)
-    if isinstance(method, Iasgd):
-        # The method takes no gradient steps.
+    if isinstance(method, Iasgd | LocalSteps):
+        # A round is no gradient step.
         return most
     step = method.gamma * (method.tau if isinstance(method, BlockMethod) else 1.0)
     rounds = yardstick.decay.rounds(accuracy, step, most)

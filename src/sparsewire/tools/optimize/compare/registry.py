@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from enum import Enum
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from rich.table import Table
 
@@ -16,16 +16,19 @@ from sparsewire.tools.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, 
 from sparsewire.tools.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
 from sparsewire.tools.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
 from sparsewire.tools.optimize.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.tools.optimize.methods.local_steps import DiLoCo, LocalSgd, SparseLoCo
 from sparsewire.tools.optimize.methods.marina import Marina
 from sparsewire.tools.optimize.methods.method import Method
+from sparsewire.tools.optimize.methods.random_pairs import NoLoCo
 
-Number = int | float
+Setting = int | float | str
+"""The value of an option: a number, or one of a few words."""
 
 _WORDS = {"gamma": "step", "beta": "momentum"}
 """The users' names of some parameters; the others keep their names."""
 _SHARED = ("x0", "seed")
 """All methods of a comparison start at one point, and draw from one seed."""
-_POSITIVE = ("step", "batch", "growth")
+_POSITIVE = ("step", "batch", "growth", "every", "outer")
 
 
 class Takes(Enum):
@@ -52,6 +55,8 @@ class Entry(NamedTuple):
     takes: Takes
     help: str
     needs: Needs = Needs.NOTHING
+    operator: str | None = None
+    """The operator if the user names none, unless it is that of all methods that take the same."""
 
 
 METHODS: dict[str, Entry] = {
@@ -82,6 +87,22 @@ METHODS: dict[str, Entry] = {
     "isaga-distributed": Entry(
         DistributedIsaga, Takes.BLOCKS, "SAGA with random blocks", Needs.WORKERS
     ),
+    "local-sgd": Entry(
+        LocalSgd, Takes.ANY, "how far workers came by steps of their own", Needs.WORKERS, "identity"
+    ),
+    "diloco": Entry(
+        DiLoCo, Takes.ANY, "the same, for an outer step with momentum", Needs.WORKERS, "identity"
+    ),
+    "sparseloco": Entry(
+        SparseLoCo,
+        Takes.ANY,
+        "the largest of it, quantised, with error feedback that decays",
+        Needs.WORKERS,
+        "rounded:3+top-k:0.1",
+    ),
+    "noloco": Entry(
+        NoLoCo, Takes.NONE, "the same and the point, to a random partner", Needs.WORKERS
+    ),
 }
 
 
@@ -108,11 +129,11 @@ def method_options(kind: type[Method]) -> dict[str, inspect.Parameter]:
     }
 
 
-def read_options(method: str, kind: type[Method], texts: list[str]) -> dict[str, Number]:
+def read_options(method: str, kind: type[Method], texts: list[str]) -> dict[str, Setting]:
     """Keyword arguments from texts such as "momentum=0.9".
 
     Raises OptimizeError for what the method does not take, with what it takes; for a value that is
-    no number, and for an option that is given twice.
+    no number, or none of the words, and for an option that is given twice.
     """
     known, options = method_options(kind), {}
     for text in texts:
@@ -127,20 +148,31 @@ def read_options(method: str, kind: type[Method], texts: list[str]) -> dict[str,
         name = known[word].name
         if name in options:
             raise OptimizeError(f"{method} is given {word} twice")
-        options[name] = _number(f"{method}:{word}", value, known[word])
-        if word in _POSITIVE and options[name] <= 0:
+        options[name] = setting = _setting(f"{method}:{word}", value, known[word].annotation)
+        if word in _POSITIVE and not isinstance(setting, str) and setting <= 0:
             raise OptimizeError(f"{method}:{word} must be positive, not {value}")
     return options
 
 
-def write_options(options: dict[str, Number]) -> str:
+def write_options(options: dict[str, Setting]) -> str:
     """Options as `read_options` reads them, with a colon before each."""
-    return "".join(f":{_WORDS.get(name, name)}={value:g}" for name, value in options.items())
+    return "".join(
+        f":{_WORDS.get(name, name)}={value if isinstance(value, str) else format(value, 'g')}"
+        for name, value in options.items()
+    )
 
 
-def _number(option: str, value: str, parameter: inspect.Parameter) -> Number:
-    kinds = get_args(parameter.annotation) or (parameter.annotation,)
-    is_whole = int in kinds
+def _setting(option: str, value: str, annotation: Any) -> Setting:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        words = [str(word.value) for word in annotation]
+        if value not in words:
+            raise OptimizeError(f"{option} must be {' or '.join(words)}, not {value!r}")
+        return value
+    return _number(option, value, annotation)
+
+
+def _number(option: str, value: str, annotation: Any) -> int | float:
+    is_whole = int in (get_args(annotation) or (annotation,))
     try:
         number = int(value) if is_whole else float(value)
     except ValueError:

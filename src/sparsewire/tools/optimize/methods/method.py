@@ -160,6 +160,17 @@ class Method(ABC):
         self.gradients += sum(self.problem.m[i] for i in self.network.local)
         return self.problem.gradients(self.network.local, x)
 
+    def _gradients_at(self, points: Floats, batch: int | None = None) -> Floats:
+        """Like `_gradients`, each worker's at a point of its own: `points` (local, dimension)."""
+        problem, pairs = self.problem, list(zip(self.network.local, points, strict=True))
+        if batch is None:
+            self.gradients += sum(problem.m[i] for i in self.network.local)
+            return np.concatenate([problem.gradients([i], x) for i, x in pairs])
+        js = self._draw(batch)
+        self.gradients += js.size
+        drawn = zip(pairs, js[:, np.newaxis], strict=True)
+        return np.concatenate([problem.batch_gradients([i], own, x) for (i, x), own in drawn])
+
     def _draw(self, batch: int) -> Integers:
         """Components that the local workers draw, each with replacement: shape (local, batch)."""
         pairs = zip(self.network.local, self._samples, strict=True)
