@@ -111,14 +111,6 @@ def test_backend_and_its_properties(ranks: Ranks) -> None:
     ranks.run(is_a_backend)
 
 
-@from_2_14
-def test_a_group_that_changes_its_members_is_refused() -> None:
-    with pytest.raises(TypeError, match="enable_reconfigure"):
-        dist.init_process_group(
-            "sparsewire", store=dist.HashStore(), rank=0, world_size=1, enable_reconfigure=True
-        )
-
-
 def recorded(backend: str) -> list[str]:
     trace = torch._C._distributed_c10d._dump_fr_trace_json(backend=backend)
     return [entry["profiling_name"] for entry in json.loads(trace).get("entries", [])]

@@ -52,8 +52,8 @@ class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
         return self._store
 
 
-class EngineBackend(Member, _Backend):  # type: ignore[misc]
-    """One rank's end of a process group. All members make it together.
+class Described(_Backend):  # type: ignore[misc]
+    """What torch asks any backend of ours.
 
     The properties override torch's, which would ask this class again, without end.
     """
@@ -66,7 +66,7 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
     supports_abort_hooks = property(lambda self: True)
     _supports_time_estimate = property(lambda self: False)
 
-    def _present(self, timeout: timedelta) -> None:
+    def describe(self, timeout: timedelta) -> None:
         self._options = _Backend.Options(NAME, timeout=timeout)
 
     @property
@@ -78,6 +78,16 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
     def _timeout(self) -> timedelta:
         timeout: timedelta = self._options._timeout
         return timeout
+
+    def getBackendName(self) -> str:
+        return NAME
+
+
+class EngineBackend(Member, Described):
+    """One rank's end of a process group. All members make it together."""
+
+    def _present(self, timeout: timedelta) -> None:
+        self.describe(timeout)
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._options._timeout = timeout
@@ -107,7 +117,8 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
 class BackedGroup(dist.ProcessGroup):
     """One rank's end of a process group. All members make it together."""
 
-    def __init__(self, store: Store, backend: EngineBackend) -> None:
+    def __init__(self, store: Store, backend: Any) -> None:
+        """`backend` is an EngineBackend, or passes calls on to one."""
         super().__init__(store, backend.rank(), backend.size())
         self._member = backend
         kind = self.BackendType.CUSTOM
@@ -122,7 +133,8 @@ class BackedGroup(dist.ProcessGroup):
     @property
     def has_aggregators(self) -> bool:
         """Whether ranks are connected with dedicated aggregators, and not with each other."""
-        return self._member.has_aggregators
+        has_aggregators: bool = self._member.has_aggregators
+        return has_aggregators
 
 
 def _pass_on(name: str) -> Any:

@@ -22,6 +22,7 @@ from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.dispatch import bring_all_tensors
 from sparsewire.torch.lives import of_this_life
 from sparsewire.torch.member import Member
+from sparsewire.torch.reconfiguring import ReconfigurableBackend, ReconfigurableGroup
 
 # Older versions lose Python works that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"
@@ -29,7 +30,7 @@ OLDEST = "2.9.0"
 TAKES_BACKENDS = TorchVersion(torch.__version__) >= TorchVersion("2.14")
 
 # Also keeps members alive that torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
-_members: WeakKeyDictionary[Any, Member] = WeakKeyDictionary()
+_members: WeakKeyDictionary[Any, Member | ReconfigurableBackend] = WeakKeyDictionary()
 
 
 def register() -> None:
@@ -55,13 +56,24 @@ def _create(settings: Any, options: object) -> Any:
             "its settings are environment variables that start with SPARSEWIRE_"
         )
     if TAKES_BACKENDS and settings.enable_reconfigure:
-        raise TypeError(
-            f'backend "{NAME}" cannot change its members: leave out enable_reconfigure, and make '
-            "a new group instead"
-        )
+        return _reconfigurable(settings)
     rank, size, timeout = settings.group_rank, settings.group_size, settings.timeout
     member = join(of_this_life(settings.store, rank, size, timeout), rank, size, timeout)
     return _wrapped(settings, member) if TAKES_BACKENDS else member
+
+
+def _reconfigurable(settings: Any) -> ReconfigurableGroup:
+    """A group without members yet. Its ranks of a former life have other handles."""
+    if not _serves_all_devices(settings.process_group):
+        raise TypeError(
+            f'a group whose members change has one backend: name "{NAME}" alone, without devices, '
+            "or leave out enable_reconfigure"
+        )
+    rank, size, timeout = settings.group_rank, settings.group_size, settings.timeout
+    backend = ReconfigurableBackend(settings.store, rank, size, timeout)
+    group = ReconfigurableGroup(settings.store, backend)
+    _members[group] = backend
+    return group
 
 
 def _wrapped(settings: Any, member: Any) -> dist.ProcessGroup | Member:
@@ -99,10 +111,12 @@ def group_of(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
 def member_of(group: dist.ProcessGroup | None) -> Member | None:
     """This rank's end of a group; None if sparsewire serves no part of the group.
 
-    None is the default group. Raises Error before `init_process_group`.
+    None is the default group. Raises Error before `init_process_group`, and before the first
+    `reconfigure` of a group that is made for it.
     """
     of_user = _or_default(group)
-    return of_user if isinstance(of_user, Member) else _members.get(of_user)
+    held = of_user if isinstance(of_user, Member) else _members.get(of_user)
+    return held.present if isinstance(held, ReconfigurableBackend) else held
 
 
 def callee_of(group: dist.ProcessGroup | None) -> Any:

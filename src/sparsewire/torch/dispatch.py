@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C import DispatchKey, DispatchKeySet
 
 from sparsewire.torch.member import Member
+from sparsewire.torch.reconfiguring import ReconfigurableBackend
 
 # Collectives for which torch's dispatcher knows only dense tensors.
 _DENSE_ONLY = ("allgather_", "allreduce_coalesced_", "broadcast_", "reduce_")
@@ -83,7 +84,7 @@ def _lazy(name: str, place: int) -> Callable[..., Any]:
 def _is_ours(group: Any, tensor: torch.Tensor) -> bool:
     """Whether our backend serves the tensor's device in a group, which is torch's C++ object."""
     unboxed: Any = dist.ProcessGroup.unbox(group)
-    return isinstance(unboxed._get_backend(tensor.device), Member)
+    return isinstance(unboxed._get_backend(tensor.device), Member | ReconfigurableBackend)
 
 
 def _first_tensor(arguments: Any) -> torch.Tensor:
