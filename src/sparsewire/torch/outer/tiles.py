@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-_TILE = 1 << 16
-"""Elements: 256 KiB of float32, a few of which fit into a core's second cache."""
+_TILE = 1 << 18
+"""Elements: 1 MiB of float32, a few of which fit into a cache."""
 
 
 def tiles(elements: int, device: torch.device) -> Iterator[slice]:
