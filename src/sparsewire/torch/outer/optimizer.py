@@ -103,6 +103,12 @@ class OuterOptimizer:
         seed: int = 0,
     ) -> None:
         self.schedule = Schedule(every, fragments, delay)
+        _check_ranges(mix, decay, patience, deadline)
+        self.inner = [inner] if isinstance(inner, Optimizer) else list(inner)
+        """The optimizers of the training loop; the last one's steps are counted."""
+        if not self.inner:
+            raise ValueError("there is no inner optimizer: pass that of the training loop")
+        averaged = Average(average)
         self._mix = mix
         self._patience = patience
         self._counters = Counters()
@@ -116,11 +122,9 @@ class OuterOptimizer:
         members = Members(membership or _ranks_of(process_group), timeout, self._counters, inside)
 
         def rounds(enter: Any) -> Rounds:
-            return Rounds(self._state, adding, members, Average(average), self._counters, enter)
+            return Rounds(self._state, adding, members, averaged, self._counters, enter)
 
         self._thread = RoundThread(self._state, rounds, members, deadline)
-        self.inner = [inner] if isinstance(inner, Optimizer) else list(inner)
-        """The optimizers of the training loop; the last one's steps are counted."""
         self._flight: Flight | None = None
         self._begun = time.monotonic()
         self.steps = 0
@@ -331,6 +335,18 @@ class Flight(NamedTuple):
     offer: Offer
     lands: int
     left: Tensor | None
+
+
+def _check_ranges(mix: float | str, decay: float, patience: int, deadline: float | None) -> None:
+    """Raises ValueError for settings out of range."""
+    if mix != CORRECTED and not (isinstance(mix, int | float) and 0 <= mix <= 1):
+        raise ValueError(f"mix is a share from 0 to 1, or {CORRECTED!r}, and not {mix!r}")
+    if not 0 <= decay <= 1:
+        raise ValueError(f"decay is 0 to 1, the share of what is owed that is kept, not {decay}")
+    if patience < 0:
+        raise ValueError(f"patience is a number of rounds, at least 0, and not {patience}")
+    if deadline is not None and not deadline >= 0:
+        raise ValueError(f"deadline is in seconds, at least 0, or None, and not {deadline}")
 
 
 def _ranks_of(process_group: dist.ProcessGroup | None) -> Membership:

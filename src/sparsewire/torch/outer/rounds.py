@@ -35,6 +35,10 @@ class Average(Enum):
     CONTRIBUTORS = "contributors"
     """Those that contributed to the round."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> Average:
+        raise ValueError(f"average is over 'members' or 'contributors', and not {value!r}")
+
 
 @dataclass
 class Offer:
