@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sparsewire.torch.hooks.saved import residuals_of
@@ -47,10 +48,11 @@ def load(
     for each in state.fragments:
         each.shared.load(own["shared"], own["numbers"])
         if each.residual is not None:
-            each.residual.vector.zero_()
+            owed = torch.zeros(each.fragment.elements)
             for slot in each.fragment.slots:
                 if slot.name in residuals:
-                    slot.of(each.residual.vector).copy_(residuals[slot.name])
+                    slot.of(owed).copy_(residuals[slot.name])
+            each.residual.load(owed)
         each.restart()
     state.rounds = int(own["rounds"])
     state.loads += 1

@@ -69,11 +69,11 @@ class Fragment:
     @torch.no_grad()
     def moved(
         self, base: Tensor, out: Tensor, owed: Tensor | None = None, beta: float = 0.0
-    ) -> float:
-        """out = base - parameters + beta owed; returns the norm of base - parameters.
+    ) -> tuple[float, float]:
+        """out = base - parameters + beta owed; the norms of base - parameters, and of `out`.
 
-        That is how far training has come from `base`. A parameter of lower precision started from
-        `base` as its dtype has it, so rounding alone is no move.
+        The first is how far training has come from `base`. A parameter of lower precision started
+        from `base` as its dtype has it, so rounding alone is no move.
         """
         norms = []
         for slot in self.slots:
@@ -84,7 +84,8 @@ class Fragment:
             norms.append(
                 difference(start, now, out[part], None if owed is None else owed[part], beta)
             )
-        return math.hypot(*norms)
+        moved, turned = zip(*norms, strict=True)
+        return math.hypot(*moved), math.hypot(*turned)
 
     @torch.no_grad()
     def mix(self, point: Tensor, share: float) -> None:

@@ -139,13 +139,15 @@ class Members:
         """Whether a replica asks to join; only rank 0 looks."""
         return self.epoch.rank == 0 and self._membership.wishes(self.epoch)
 
-    def count_bytes(self) -> None:
-        """Add what the communicator has sent and received since the last call."""
+    def count_bytes(self) -> tuple[int, int]:
+        """Add the bytes that were sent and received since the last call, and give them."""
         stats = self.communicator.stats()
         now = stats["bytes_sent"], stats["bytes_received"]
-        self._counters.bytes_up += now[0] - self._told[0]
-        self._counters.bytes_down += now[1] - self._told[1]
+        up, down = now[0] - self._told[0], now[1] - self._told[1]
+        self._counters.bytes_up += up
+        self._counters.bytes_down += down
         self._told = now
+        return up, down
 
     def _end_epoch(self) -> None:
         """Leave the communicator, so that all others notice at once and meet."""

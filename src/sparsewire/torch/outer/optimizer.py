@@ -205,9 +205,9 @@ class OuterOptimizer:
         """Bring this replica's delta to the next round."""
         with self._state.lock:
             number = self._state.rounds
-            vector, moved = self._state.due(number).turned()
+            vector, moved, size = self._state.due(number).turned()
         worked = time.monotonic() - self._begun
-        return self._thread.offer(Offer(number, part, vector, moved, worked))
+        return self._thread.offer(Offer(number, part, vector, moved, size, worked))
 
     def _rest(self, begun: float) -> None:
         """A round has ended, and inner steps begin."""

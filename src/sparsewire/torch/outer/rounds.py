@@ -52,6 +52,8 @@ class Offer:
     part: Part = Part.LATE
     vector: Tensor | None = None
     moved: float = 0.0
+    size: float = 0.0
+    """The norm of `vector`, and that of the delta alone is `moved`."""
     worked: float = 0.0
     outcome: Future[Arrivals | None] = field(default_factory=Future)
 
@@ -89,6 +91,7 @@ class Rounds:
         self.has_state = False
         self.prepared: Prepared | None = None
         self._queued: list[tuple[int, Tensor]] = []
+        self._size = 0.0
         self._told: tuple[tuple[int, int], dict[str, Any]] | None = None
 
     def run(self, offer: Offer) -> Arrivals:
@@ -104,8 +107,11 @@ class Rounds:
             self._add(arrivals, offer)
             self._enter(Phase.COMMITTING)
             self.commit()
-            self._counters.round_seconds = time.monotonic() - begun
-        self._members.count_bytes()
+            seconds = time.monotonic() - begun
+            self._counters.round_seconds = seconds
+            up, down = self._members.count_bytes()
+            peak = max(up, down) / seconds
+            self._counters.peak_bytes_per_s = max(self._counters.peak_bytes_per_s, peak)
         return arrivals
 
     def _arrive(self, offer: Offer) -> Arrivals:
@@ -138,9 +144,10 @@ class Rounds:
             own = {
                 "round": state.rounds,
                 "digest": np.frombuffer(state.digest(), np.int64),
-                "owed": state.due(state.rounds).owed,
+                "owed": state.owed,
             }
             self._told = version, own
+            self._count_owed()
         return self._told[1]
 
     def _add(self, arrivals: Arrivals, offer: Offer) -> None:
@@ -220,9 +227,16 @@ class Rounds:
         counters.missed += not contributed
         counters.contributors = prepared.added.contributors
         counters.drift = prepared.drift
+        self._size = prepared.offer.size
         if contributed:
             counters.delta_norm = prepared.offer.moved
-            counters.residual_norm = self._state.due(prepared.number).owed
+
+    def _count_owed(self) -> None:
+        """Tell what the last contribution left, which takes a pass over the residual."""
+        owed = self._state.due(self._state.rounds - 1).owed
+        self._counters.residual_norm = owed
+        if self._size:
+            self._counters.certificate = 1 - (owed / self._size) ** 2
 
     def give_up(self) -> None:
         """The round in flight does not count."""
@@ -241,7 +255,7 @@ class Rounds:
                 else:
                     owed = torch.zeros(state.fragment.elements)
                     sums.reset(owed.numpy())
-                    state.residual.vector += owed.to(state.fragment.device)
+                    state.residual.add(owed.to(state.fragment.device))
 
     def take_over(self, rounds: int) -> None:
         """The shared state is here, of after `rounds` rounds: catch up with those that went by."""

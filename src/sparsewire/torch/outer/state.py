@@ -3,6 +3,7 @@ started from. The thread of rounds and the training loop share it under one lock
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -30,15 +31,15 @@ class FragmentState:
         self.base: Tensor | None = None
         self._delta = fragment.empty()
 
-    def turned(self) -> tuple[Tensor, float]:
-        """What this replica has to send, and the norm of its delta.
+    def turned(self) -> tuple[Tensor, float, float]:
+        """What this replica has to send, the norm of its delta, and that of what it has to send.
 
         The vector stays as it is until the round is committed, or given up.
         """
         start = self.shared.vector if self.base is None else self.base
         residual, beta = (self.residual.vector, self.residual.beta) if self.residual else (None, 0)
-        moved = self.fragment.moved(start, self._delta, residual, beta)
-        return self._delta, moved
+        moved, size = self.fragment.moved(start, self._delta, residual, beta)
+        return self._delta, moved, size
 
     def keep_base(self) -> None:
         """The shared point is about to move without this replica's delta."""
@@ -88,7 +89,7 @@ class FragmentState:
     @property
     def owed(self) -> float:
         """The norm of what this replica owes."""
-        return 0.0 if self.residual is None else self.residual.norm()
+        return 0.0 if self.residual is None else self.residual.norm
 
 
 class ReplicaState:
@@ -108,6 +109,11 @@ class ReplicaState:
     def due(self, round_number: int) -> FragmentState:
         """The fragment of a round."""
         return self.fragments[round_number % len(self.fragments)]
+
+    @property
+    def owed(self) -> float:
+        """The norm of all that this replica owes."""
+        return math.hypot(*(each.owed for each in self.fragments))
 
     def digest(self) -> bytes:
         """The digest of the shared state that the last round left; 16 bytes."""

@@ -28,6 +28,8 @@ class Counters:
     bytes_up: int = 0
     bytes_down: int = 0
     """Bytes of this replica's frames on the wire, without headers of TCP and IP."""
+    peak_bytes_per_s: float = 0.0
+    """The most bytes of a round, up or down, by the seconds that the round took."""
     delta_norm: float = 0.0
     residual_norm: float = 0.0
     drift: float = 0.0

@@ -20,15 +20,19 @@ def tiles(elements: int, device: torch.device) -> Iterator[slice]:
         yield slice(begin, min(begin + size, elements))
 
 
-def difference(start: Tensor, now: Tensor, out: Tensor, added: Tensor | None, beta: float) -> float:
-    """out = start - now + beta * added; returns the norm of start - now. Flat vectors."""
-    squares = out.new_zeros(())
+def difference(
+    start: Tensor, now: Tensor, out: Tensor, added: Tensor | None, beta: float
+) -> tuple[float, float]:
+    """out = start - now + beta * added; the norms of start - now and of `out`. Flat vectors."""
+    moved, turned = out.new_zeros(()), out.new_zeros(())
     for tile in tiles(out.numel(), out.device):
         part = torch.sub(start[tile], now[tile], out=out[tile])
-        squares += torch.dot(part, part)
+        moved += torch.dot(part, part)
         if added is not None:
             part.add_(added[tile], alpha=beta)
-    return math.sqrt(float(squares))
+            turned += torch.dot(part, part)
+    size = math.sqrt(float(moved))
+    return size, size if added is None else math.sqrt(float(turned))
 
 
 def scale(vector: Tensor, factor: float) -> float:
