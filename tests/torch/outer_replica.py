@@ -91,7 +91,7 @@ def main() -> None:
         kill_at(Phase[given.die_in], given.die_at)
     tell_commits()
     model = model_of(given.width)
-    inner = torch.optim.SGD(model.parameters(), 0.02)
+    inner = torch.optim.SGD(model.parameters(), 1 / given.width)
     begun = time.time()
     with outer.OuterOptimizer(
         model,

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from sparsewire.collectives.communicator import Communicator
-from sparsewire.compress import Compressor, as_contraction, parse
+from sparsewire.compress import CompressError, Compressor, as_contraction, parse
 from sparsewire.torch.outer.on_device import OnDevice
 from sparsewire.torch.outer.state import FragmentState
 from sparsewire.torch.outer.sums.choice import DENSE, PAIRS, sums_for
@@ -102,8 +102,15 @@ class PairedPoints(Sums):
 
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
         point = None if vector is None else self._point()
-        deltas = self._deltas.run(communicator, vector, timeout)
+        failure: CompressError | None = None
+        try:
+            deltas = self._deltas.run(communicator, vector, timeout)
+        except CompressError as error:
+            failure = error
+        # Other pairs know nothing of a failure in this one.
         points = self._points.run(communicator, point, timeout)
+        if failure is not None:
+            raise failure
         if point is None:
             return Added(np.zeros(self.elements, np.float32), None, 0)
         total = deltas.total / np.float32(deltas.contributors)

@@ -21,8 +21,8 @@ def saved(state: ReplicaState, steps: int, rank: int, world_size: int) -> dict[s
         tensors.update({k: v.detach().cpu().clone() for k, v in each.shared.tensors().items()})
         numbers.update(each.shared.numbers())
         if each.residual is not None:
-            for slot in each.fragment.slots:
-                residuals[slot.name] = slot.of(each.residual.vector).cpu().clone()
+            owed = each.residual.whole()
+            residuals.update({slot.name: slot.of(owed) for slot in each.fragment.slots})
     return {
         "rank": rank,
         "world_size": world_size,

@@ -171,10 +171,18 @@ class Rounds:
         vector = self._adding.given(offer.vector) if codes and offer.vector is not None else None
         if self._adding.follows:
             sums.follow(_on_host(self._state.due(number).shared.vector))
-        added = sums.run(members.communicator, vector, members.timeout)
+        failure: CompressError | None = None
+        try:
+            added = sums.run(members.communicator, vector, members.timeout)
+        except CompressError as error:
+            failure = error
+        # Others may know nothing of a failure here, and go on to the next call.
+        flushed = self._flushed(arrivals, offer, sums.elements)
+        if failure is not None:
+            raise failure
         total = torch.from_numpy(added.total)
-        if any(part in _FLUSHING for part in arrivals.parts):
-            total += self._flushed(offer, sums.elements)
+        if flushed is not None:
+            total += flushed
         # A quotient of two ranks' bits may not depend on who computes it: all multiply.
         size = scale(total, 1 / self._divisor(arrivals))
         return Prepared(number, total, offer, added, arrivals, arrivals.drift(size))
@@ -186,8 +194,10 @@ class Rounds:
             return arrivals.holders
         return arrivals.contributors
 
-    def _flushed(self, offer: Offer, elements: int) -> Tensor:
-        """The sum of what the members that leave still owe, as it is; zeros cost nothing."""
+    def _flushed(self, arrivals: Arrivals, offer: Offer, elements: int) -> Tensor | None:
+        """The sum of what the members that flush owe, as it is; zeros cost nothing."""
+        if not any(part in _FLUSHING for part in arrivals.parts):
+            return None
         own = _on_host(offer.vector) if offer.part in _FLUSHING else np.zeros(elements, np.float32)
         total = np.empty(elements, np.float32)
         self._members.communicator.all_reduce(own, out=total, timeout=self._members.timeout)
@@ -255,7 +265,8 @@ class Rounds:
                 else:
                     owed = torch.zeros(state.fragment.elements)
                     sums.reset(owed.numpy())
-                    state.residual.add(owed.to(state.fragment.device))
+                    if owed.any():
+                        state.residual.inherit(owed.to(state.fragment.device))
 
     def take_over(self, rounds: int) -> None:
         """The shared state is here, of after `rounds` rounds: catch up with those that went by."""

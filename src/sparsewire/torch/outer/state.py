@@ -39,6 +39,8 @@ class FragmentState:
         start = self.shared.vector if self.base is None else self.base
         residual, beta = (self.residual.vector, self.residual.beta) if self.residual else (None, 0)
         moved, size = self.fragment.moved(start, self._delta, residual, beta)
+        if self.residual is not None:
+            self.residual.turn(self._delta)
         return self._delta, moved, size
 
     def keep_base(self) -> None:
