@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sparsewire.errors import Error
 from sparsewire.torch import outer
 from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.round_thread import RoundThread
@@ -92,6 +93,14 @@ def main() -> None:
     tell_commits()
     model = model_of(given.width)
     inner = torch.optim.SGD(model.parameters(), 1 / given.width)
+    try:
+        live(model, inner, given)
+    except Error as error:
+        tell("failed", error=f"{type(error).__name__}: {error}")
+
+
+def live(model: nn.Module, inner: Any, given: Any) -> None:
+    """Join the others, and train."""
     begun = time.time()
     with outer.OuterOptimizer(
         model,

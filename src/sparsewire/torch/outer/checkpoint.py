@@ -11,6 +11,8 @@ from torch import Tensor
 from sparsewire.torch.hooks.saved import residuals_of
 from sparsewire.torch.outer.state import ReplicaState
 
+_KEYS = {"rank", "world_size", "steps", "rounds", "shared", "numbers", "residuals"}
+
 
 def saved(state: ReplicaState, steps: int, rank: int, world_size: int) -> dict[str, Any]:
     """The state of one replica by the names of its parameters; tensors are copies on the host."""
@@ -46,6 +48,8 @@ def load(
     own = next((each for each in states if each["rank"] == rank), states[0])
     residuals = residuals_of(states, rank, world_size)  # type: ignore[arg-type]
     for each in state.fragments:
+        each.shared.check(own["shared"])
+    for each in state.fragments:
         each.shared.load(own["shared"], own["numbers"])
         if each.residual is not None:
             owed = torch.zeros(each.fragment.elements)
@@ -60,6 +64,12 @@ def load(
 
 
 def _check(states: Sequence[Mapping[str, Any]], rank: int, world_size: int) -> None:
+    for each in states:
+        if not isinstance(each, Mapping) or not each.keys() >= _KEYS:
+            raise ValueError(
+                "this is no state of an outer optimizer: pass what state_dict() returned, or a "
+                "list of those of all replicas"
+            )
     if not states:
         raise ValueError("there is no state to load: pass one replica's, or a list of all")
     if len(states) == 1 and states[0]["world_size"] > 1:

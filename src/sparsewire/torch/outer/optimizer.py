@@ -161,9 +161,9 @@ class OuterOptimizer:
         while not self._is_given_up():
             offer = self._offer(part)
             if offer.outcome.result() is not None:
+                with self._state.lock:
+                    self._state.due(offer.number).restart()
                 break
-        with self._state.lock:
-            self._state.due(offer.number).restart()
         self._last = self.steps
         self._rest(begun)
 

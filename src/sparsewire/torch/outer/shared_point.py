@@ -64,7 +64,7 @@ class SharedPoint:
 
     def load(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Take over a state; raises ValueError if it is of another model."""
-        self._check(tensors)
+        self.check(tensors)
         self.rounds = int(numbers.get("rounds", self.rounds))
         for slot, parameter in zip(self.fragment.slots, self._parameters, strict=True):
             prefix = f"{slot.name}/"
@@ -78,7 +78,8 @@ class SharedPoint:
                 if name.startswith(prefix):
                     state[name.removeprefix(prefix)] = number
 
-    def _check(self, tensors: Mapping[str, Tensor]) -> None:
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise ValueError if a state is of another model."""
         for slot in self.fragment.slots:
             saved = tensors.get(f"{slot.name}/theta")
             if saved is None or saved.shape != slot.tensor.shape:

@@ -67,7 +67,11 @@ class StoreMembership(Membership):
             ) from error
 
     def wishes(self, epoch: Epoch) -> bool:
-        return self._has(f"wish/{self._answered}")
+        try:
+            return self._has(f"wish/{self._answered}")
+        except dist.DistError:
+            # Members train on without the store; if they must meet again, they are told.
+            return False
 
     def _begin(self) -> Epoch:
         if self._first is not None:
