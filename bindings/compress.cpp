@@ -8,6 +8,7 @@
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
 #include "compress/centroids.hpp"
+#include "compress/chunks.hpp"
 #include "compress/entropy.hpp"
 #include "compress/leveled.hpp"
 #include "compress/marked.hpp"
@@ -161,6 +162,33 @@ void nearest_multiples(Object values, std::size_t block, std::uint32_t levels, O
   });
 }
 
+void nearest_powers(Object values, std::size_t block, std::uint32_t levels, Object scales,
+                    Object symbols) {
+  require(levels >= 1 && levels <= 64, "levels must be from 1 to 64");
+  const Input in(values);
+  const Output sizes(scales), out(symbols);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
+    T* const each = sizes.as<T>(blocks_of(in.count(), block), kNorms);
+    auto* const to = out.as<Symbol>(in.count(), kSymbols);
+    table.nearest_powers(from, in.count(), block, levels, each, to);
+  });
+}
+
+constexpr const char* kMatrix = "a matrix of float64 must have as many elements as its transpose";
+
+void transform_square_chunks(Object values, std::size_t side, Object matrix, Object transposed,
+                             Object result) {
+  require(side >= 1 && side <= 256, "a side must be from 1 to 256");
+  const Input in(values), left(matrix), right(transposed);
+  const Output out(result);
+  const TwoSided transform{left.as<const double>(side * side, kMatrix),
+                           right.as<const double>(side * side, kMatrix), side};
+  for_type_of(out, [&]<typename T>(const VectorKernels<T>&, T* to) {
+    const T* const from = in.as<const T>(in.count(), kAlike);
+    transform_chunks<T>(transform, {from, in.count()}, {to, out.count()});
+  });
+}
+
 constexpr const char* kCodes = "there must be a code for each value, of two bytes, or one to read";
 
 void natural_compress(Object values, std::uint64_t key, Object codes) {
@@ -211,18 +239,30 @@ void mark_top_k(Object values, std::size_t k, Object bitmap) {
   });
 }
 
-std::size_t take_top_k_of_spans(Object values, Object added, std::size_t span, std::size_t k,
-                                Object bitmap, Object kept) {
+std::size_t take_top_k_of_spans(Object values, Object added, Object subtracted, double decay,
+                                std::size_t span, std::size_t k, Object bitmap, Object kept) {
   require(span >= 1 && k >= 1 && k <= span, "k must be from 1 to the span");
-  const bool adds = !added.is_none();
+  const bool adds = !added.is_none(), subtracts = !subtracted.is_none();
   const Memory in(values, adds);
-  const Input addend(adds ? added : values);
+  const Input plus(adds ? added : values), minus(subtracts ? subtracted : values);
   const Output out(bitmap), packed(kept);
   const Spans spans{in.count(), span, k};
   return for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
-    const T* const plus = addend.as<const T>(in.count(), kAlike);
+    const T* const more = plus.as<const T>(in.count(), kAlike);
+    const T* const less = minus.as<const T>(in.count(), kAlike);
+    const Update<T> update{adds ? more : nullptr, subtracts ? less : nullptr,
+                           static_cast<T>(decay)};
     T* const room = packed.as<T>(spans.most(), kRoom);
-    return top_k_of_spans(spans, from, adds ? plus : nullptr, bitmap_of(out, in.count()), room);
+    return top_k_of_spans(spans, from, update, bitmap_of(out, in.count()), room);
+  });
+}
+
+std::size_t mark_visible(Object values, Object parameters, double rate, Object bitmap) {
+  const Input in(values), before(parameters);
+  const Output out(bitmap);
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
+    const T* const old = before.as<const T>(in.count(), kAlike);
+    return table.visible(from, in.count(), old, static_cast<T>(rate), bitmap_of(out, in.count()));
   });
 }
 
@@ -450,6 +490,8 @@ void bind_symbols(nb::module_& m) {
         "symbols"_a);
   m.def("multiples", &undither<[](const auto& table) { return table.multiples; }>, "symbols"_a,
         "block"_a, "steps"_a, "levels"_a, "values"_a);
+  m.def("nearest_powers", &nearest_powers, "values"_a, "block"_a, "levels"_a, "scales"_a,
+        "symbols"_a);
   m.def("natural_compress", &natural_compress, "values"_a, "key"_a, "codes"_a);
   m.def("natural_decompress", &natural_decompress, "codes"_a, "base"_a, "values"_a);
   m.def("take_signs", &take_signs, "values"_a, "symbols"_a);
@@ -462,6 +504,8 @@ void bind_values(nb::module_& m) {
   m.def("first_not_finite", &first_not_finite, "values"_a);
   m.def("block_norms", &block_norms, "values"_a, "block"_a, "power"_a, "norms"_a);
   m.def("block_means", &block_means, "values"_a, "block"_a, "means"_a);
+  m.def("transform_chunks", &transform_square_chunks, "values"_a, "side"_a, "matrix"_a,
+        "transposed"_a, "result"_a);
   m.def("count_marked", &count_marked, "bitmap"_a, "count"_a, "block"_a);
   m.def("gather_blocks", &copy_blocks<true>, "elements"_a, "block"_a, "bitmap"_a, "packed"_a);
   m.def("average_marked", &average_marked, "bitmaps"_a, "values"_a, "count"_a, "block"_a,
@@ -478,8 +522,9 @@ void bind_positions(nb::module_& m) {
   m.def("mark_bernoulli", &mark_bernoulli, "count"_a, "probability"_a, "key"_a, "bitmap"_a);
   m.def("mark_rand_k", &mark_rand_k, "count"_a, "k"_a, "key"_a, "bitmap"_a);
   m.def("mark_top_k", &mark_top_k, "values"_a, "k"_a, "bitmap"_a);
-  m.def("take_top_k_of_spans", &take_top_k_of_spans, "values"_a, "added"_a.none(), "span"_a, "k"_a,
-        "bitmap"_a, "kept"_a);
+  m.def("mark_visible", &mark_visible, "values"_a, "parameters"_a, "rate"_a, "bitmap"_a);
+  m.def("take_top_k_of_spans", &take_top_k_of_spans, "values"_a, "added"_a.none(),
+        "subtracted"_a.none(), "decay"_a, "span"_a, "k"_a, "bitmap"_a, "kept"_a);
   m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a);
   m.def("decode_positions", &read_positions, "code"_a, "count"_a, "k"_a, "bitmap"_a);
 }

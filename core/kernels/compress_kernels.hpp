@@ -59,6 +59,13 @@ struct VectorKernels {
   void (*multiples)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                     const T* steps, std::uint32_t levels, T* values);
 
+  // Rounds to the nearest of 0 and a scale times 2^(1 - levels), ..., 1/2, 1, with the levels of
+  // natural_dither. A scale, one per block, is written: the power of two that is nearest to the
+  // largest magnitude, from the smallest normal number to the largest power. `levels` is at
+  // most 64.
+  void (*nearest_powers)(const T* values, std::size_t count, std::size_t block,
+                         std::uint32_t levels, T* scales, std::uint8_t* symbols);
+
   // Random rounding to one of the two neighbouring powers of two, so that the mean stays the same
   // (natural compression; Horvath et al., 2019). A code is twice the exponent as T stores it, plus
   // one if negative; zero for zero. Values below the smallest normal number become that number or
@@ -89,6 +96,11 @@ struct VectorKernels {
   // Sets the bits of values of at least this magnitude; returns how many. Infinity and NaN reach
   // every finite bound.
   std::size_t (*reaching)(const T* values, std::size_t count, T bound, std::uint64_t* bitmap);
+
+  // Sets the bits of values of which parameter - rate * value differs from the parameter once both
+  // are rounded to bfloat16; returns how many. Zeros of either sign are the same.
+  std::size_t (*visible)(const T* values, std::size_t count, const T* parameters, T rate,
+                         std::uint64_t* bitmap);
 };
 
 // Bit i of a bitmap is bit i % 64 of its word i / 64; the last word is written as a whole, with
@@ -110,6 +122,10 @@ struct CompressKernels {
   // independently of the others; returns how many.
   std::size_t (*bernoulli)(std::size_t count, double probability, std::uint64_t key,
                            std::uint64_t* bitmap);
+
+  // out = left right, matrices of `side` rows and columns, row by row. The terms of a sum are added
+  // from the first to the last.
+  void (*product)(const double* left, const double* right, std::size_t side, double* out);
 
   // Sets the bits of elements of which the bits differ, and clears the others, up to the end of the
   // last word; returns how many differ. By the logarithm of an element's bytes: 1, 2, 4 and 8.

@@ -117,6 +117,21 @@ def take_centroids(values: Array, block: int, magnitudes: Array, symbols: Array)
     """
 
 def centroid_values(symbols: Array, block: int, magnitudes: Array, values: Array) -> None: ...
+def nearest_powers(values: Array, block: int, levels: int, scales: Array, symbols: Array) -> None:
+    """Round values to the nearest of zero and the scale times 2^(1 - levels), ..., 1/2, 1.
+
+    Scales, powers of two, are written, and symbols, which are those of `natural_dither`. `levels`
+    is from 1 to 64.
+    """
+
+def transform_chunks(
+    values: Array, side: int, matrix: Array, transposed: Array, result: Array
+) -> None:
+    """Multiply chunks of `side` rows of as many elements by a matrix of float64 from both sides.
+
+    Zeros are behind the end of `values`, and what is behind the end of `result` is dropped.
+    """
+
 def dither_difference(
     values: Array,
     subtracted: Array,
@@ -236,12 +251,23 @@ def mark_rand_k(count: int, k: int, key: int, bitmap: Array) -> None:
 def mark_top_k(values: Array, k: int, bitmap: Array) -> None:
     """Set the bits of the k values of largest magnitude, of equal ones the first."""
 
+def mark_visible(values: Array, parameters: Array, rate: float, bitmap: Array) -> int:
+    """Set the bits where parameter - rate * value is another bfloat16, and return how many."""
+
 def take_top_k_of_spans(
-    values: Array, added: Array | None, span: int, k: int, bitmap: Array, kept: Array
+    values: Array,
+    added: Array | None,
+    subtracted: Array | None,
+    decay: float,
+    span: int,
+    k: int,
+    bitmap: Array,
+    kept: Array,
 ) -> int:
     """Set the bits of each span's k largest values, but not of zeros, and write these to `kept`.
 
-    `added` is added to the values first. Returns how many there are.
+    Values become decay * value + (added - subtracted) first, unless `added` is None. Returns how
+    many are kept.
     """
 
 def encode_positions(bitmap: Array, count: int, k: int) -> bytes:

@@ -21,10 +21,10 @@ from compress_cases import (
     subset_bits,
 )
 
-from sparsewire.compress import Compressor, Draws, LowRank, parse
+from sparsewire.compress import Compressor, Draws, InCosines, LowRank, parse
 from sparsewire.compress.composition import Composition, KeptComposition, Mixture
 from sparsewire.compress.dithering import NormScaled
-from sparsewire.compress.levels import Levels, Rounded, SignedLevels
+from sparsewire.compress.levels import Levels, PowerScaled, SignedLevels
 from sparsewire.compress.natural import Natural
 from sparsewire.compress.seeded import SeededSparsifier
 from sparsewire.compress.sparsifier import Sparsifier
@@ -79,7 +79,9 @@ def entropy(compressor: Compressor, code: Any) -> tuple[float, int]:
             assert isinstance(code, Levels)
             symbols = int(code.symbols.max()) + 1
             return value_bits(code.scales) + entropy_bits(code.symbols), symbols
-        case Rounded():
+        case InCosines():
+            return entropy(compressor.inner, code)
+        case PowerScaled():
             exponents = np.frexp(code.scales)[1]
             symbols = int(code.symbols.max()) + int(exponents.max() - exponents.min()) + 2
             return entropy_bits(exponents) + entropy_bits(code.symbols), symbols

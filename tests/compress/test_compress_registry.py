@@ -28,7 +28,7 @@ from sparsewire.compress import (
 )
 
 SETTINGS = {"K": "0.5", "P": "0.5", "T": "0.5", "LEVELS": "3", "RANK": "2", "BITS": "4"}
-OPTIONAL = {"NORM": "inf", "BLOCK": "8", "SPAN": "8", "ROWS": "16"}
+OPTIONAL = {"NORM": "inf", "BLOCK": "8", "SPAN": "8", "ROWS": "16", "SIDE": "4", "RATE": "2"}
 
 
 @pytest.mark.parametrize("usage", usages())

@@ -50,6 +50,25 @@ std::size_t reaching(const T* values, std::size_t count, T bound, std::uint64_t*
                      });
 }
 
+// Whether two numbers are the same as bfloat16, where zero has no sign.
+inline bool is_same_in_half(float a, float b) {
+  const std::uint32_t left = narrow<BFloat16>(a).bits, right = narrow<BFloat16>(b).bits;
+  return left == right || ((left | right) & 0x7fffu) == 0;
+}
+
+template <typename T>
+std::size_t visible(const T* values, std::size_t count, const T* parameters, T rate,
+                    std::uint64_t* bitmap) {
+  return fill_bitmap(
+      count, bitmap, [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
+        for (std::size_t i = 0; i < length; ++i) {
+          const T before = parameters[first + i];
+          const T after = before - rate * values[first + i];
+          flags[i] = is_same_in_half(static_cast<float>(before), static_cast<float>(after)) ? 0 : 1;
+        }
+      });
+}
+
 template <typename Bits>
 std::size_t differing(const std::byte* a, const std::byte* b, std::size_t count,
                       std::uint64_t* bitmap) {

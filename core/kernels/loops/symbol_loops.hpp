@@ -1,5 +1,5 @@
 // Values to symbols and back: levels of their block's norm, rounded at random; the nearest
-// multiples of a step; powers of two, rounded at random; and signs.
+// multiples of a step, or powers of two; powers of two, rounded at random; and signs.
 #pragma once
 
 #include "kernels/loops/accumulate.hpp"
@@ -176,6 +176,34 @@ void multiples(const std::uint8_t* symbols, std::size_t count, std::size_t block
                std::uint32_t levels, T* values) {
   for_each_level(symbols, count, block, steps, levels, values,
                  [](std::int32_t level, T step) { return static_cast<T>(level) * step; });
+}
+
+// The exponent of the nearest power of two, as T stores it: half a mantissa more carries into it.
+template <typename T>
+inline IntegerOf<T> nearest_exponent(IntegerOf<T> size) {
+  return (size + (IntegerOf<T>{1} << (kMantissaOf<T> - 1))) >> kMantissaOf<T>;
+}
+
+// Scales are powers of two, so that divisions are exact.
+template <typename T>
+void nearest_powers(const T* values, std::size_t count, std::size_t block, std::uint32_t levels,
+                    T* scales, std::uint8_t* symbols) {
+  const auto top = static_cast<IntegerOf<T>>(levels);
+  const T half_of_least = power_of_two<T>(-top);
+  for_each_block(count, block, [=](std::size_t index, std::size_t first, std::size_t length) {
+    const IntegerOf<T> power = nearest_exponent<T>(largest_bits(values + first, length)) - kBias<T>;
+    const IntegerOf<T> least = 1 - kBias<T>;
+    const T scale = scales[index] = power_of_two<T>(power < least      ? least
+                                                    : power < kBias<T> ? power
+                                                                       : kBias<T>);
+    SPARSEWIRE_INDEPENDENT
+    for (std::size_t i = first; i < first + length; ++i) {
+      const T ratio = magnitude(values[i]) / scale;
+      const IntegerOf<T> near = nearest_exponent<T>(magnitude_bits(ratio)) - kBias<T> + top;
+      const IntegerOf<T> inside = near < 1 ? 1 : near > top ? top : near;
+      symbols[i] = symbol_of(ratio < half_of_least ? IntegerOf<T>{0} : inside, values[i], top);
+    }
+  });
 }
 
 // Noise below the leading bit carries into the exponent as often as the mantissa says; that holds

@@ -7,6 +7,7 @@
 #include "kernels/loops/norm_loops.hpp"
 #include "kernels/loops/order_loops.hpp"
 #include "kernels/loops/pick.hpp"
+#include "kernels/loops/product_loops.hpp"
 #include "kernels/loops/quantise_loops.hpp"
 #include "kernels/loops/rans_loops.hpp"
 #include "kernels/loops/scan.hpp"
@@ -26,6 +27,7 @@ constexpr VectorKernels<T> make_vector_table() {
           natural_undither<T>,
           nearest_multiples<T>,
           multiples<T>,
+          nearest_powers<T>,
           natural_compress<T>,
           natural_decompress<T, std::uint8_t>,
           natural_decompress<T, std::uint16_t>,
@@ -33,13 +35,15 @@ constexpr VectorKernels<T> make_vector_table() {
           kth_largest<T>,
           reached_by_some<T>,
           sort_magnitudes<T>,
-          reaching<T>};
+          reaching<T>,
+          visible<T>};
 }
 
 constexpr CompressKernels make_compress_table() {
   return {make_vector_table<float>(),
           make_vector_table<double>(),
           bernoulli,
+          product,
           {differing<std::uint8_t>, differing<std::uint16_t>, differing<std::uint32_t>,
            differing<std::uint64_t>},
           rans_encode,

@@ -9,8 +9,10 @@ from sparsewire.compress.composition import (
     as_contraction,
 )
 from sparsewire.compress.compressor import Compressor, Contractive, Identity
+from sparsewire.compress.cosines import Cosines, InCosines, dct_top_k
 from sparsewire.compress.dithering import QSGD, Dithering, NaturalDithering, Ternary
 from sparsewire.compress.draws import Draws
+from sparsewire.compress.fp4 import Fp4
 from sparsewire.compress.largest import (
     BlockThreshold,
     BlockTopK,
@@ -25,6 +27,7 @@ from sparsewire.compress.natural import Natural
 from sparsewire.compress.registry import names, parse, usages
 from sparsewire.compress.seeded import Bernoulli, BlockRandomK, RandK, Unscaled
 from sparsewire.compress.sparsifier import Sparsifier
+from sparsewire.compress.visible import Visible
 from sparsewire.errors import CompressError
 
 __all__ = [
@@ -39,9 +42,12 @@ __all__ = [
     "CompressError",
     "Compressor",
     "Contractive",
+    "Cosines",
     "Dithering",
     "Draws",
+    "Fp4",
     "Identity",
+    "InCosines",
     "KeptComposition",
     "LowRank",
     "Mixture",
@@ -56,8 +62,10 @@ __all__ = [
     "Threshold",
     "TopK",
     "Unscaled",
+    "Visible",
     "as_contraction",
     "certificate",
+    "dct_top_k",
     "names",
     "parse",
     "usages",

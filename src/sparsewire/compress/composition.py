@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor, Contractive
+from sparsewire.compress.cosines import InCosines
 from sparsewire.compress.draws import Draws
-from sparsewire.compress.largest import Threshold
 from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
 from sparsewire.compress.seeded import SeededSparsifier, Unscaled, unscaled
@@ -130,6 +130,16 @@ class KeptComposition(_Pair):
 
     def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> KeptCode:
         return self._drawn(self.inner.code_of_sum(x, y, draws), draws)
+
+    def code_of_turn(
+        self,
+        x: NDArray[Any],
+        decay: float,
+        y: NDArray[Any],
+        subtracted: NDArray[Any],
+        draws: Draws,
+    ) -> KeptCode:
+        return self._drawn(self.inner.code_of_turn(x, decay, y, subtracted, draws), draws)
 
     def _drawn(self, kept: Kept, draws: Draws) -> KeptCode:
         values, missing = kept.values, self.outer.dimension - kept.values.size
@@ -253,11 +263,11 @@ def as_contraction(operator: Compressor) -> Compressor:
     elsewhere. An unbiased operator has a = 1/(omega + 1) then (`Contractive`), and so has each
     unbiased part; `Composition`, `KeptComposition` and `Mixture` derive a of the whole.
 
-    Raises CompressError where no a > 0 is known of the result, unless it is a plain threshold: what
-    that drops has an absolute bound.
+    Raises CompressError where no a > 0 is known of the result, unless what it drops has an absolute
+    bound: that of a plain threshold has, and of `Visible`.
     """
     scaled = _scaled(operator)
-    if not scaled.contraction > 0 and not isinstance(scaled, Threshold):
+    if not scaled.contraction > 0 and math.isinf(scaled.error_bound):
         raise CompressError(
             "error feedback needs a contraction, and none is known of this operator: let the "
             "biased one of two come last, as in natural+top-k:0.1, let thresholds stand alone, and "
@@ -276,6 +286,8 @@ def _scaled(operator: Compressor) -> Compressor:
             return Composition(_scaled(outer), _scaled(inner))
         case KeptComposition(outer=outer, inner=inner):
             return KeptComposition(_scaled(outer), unscaled(inner))
+        case InCosines():
+            return operator.with_inner(_scaled)
         case Mixture(operators=operators, probabilities=probabilities):
             return Mixture([_scaled(each) for each in operators], probabilities)
     return operator

@@ -60,6 +60,11 @@ class Compressor(ABC):
         return 1 / (self.omega + 1)
 
     @property
+    def error_bound(self) -> float:
+        """An upper bound on ||C(x) - x||^2 that holds for all x; inf where none is known."""
+        return math.inf
+
+    @property
     def is_biased(self) -> bool:
         """Whether the mean of what is drawn may differ from the vector."""
         return math.isinf(self.omega)
@@ -102,6 +107,24 @@ class Compressor(ABC):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             x -= y
+        return self.code(x, draws)
+
+    def code_of_turn(
+        self,
+        x: NDArray[Any],
+        decay: float,
+        y: NDArray[Any],
+        subtracted: NDArray[Any],
+        draws: Draws,
+    ) -> Any:
+        """Make `x` decay * x + (y - subtracted), each step rounded; the code of `x` then.
+
+        What error feedback does with a pseudo-gradient. Shapes, dtypes and errors are those of
+        `code_of_sum`. Overridden where that takes fewer passes.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            x *= self.dtype.type(decay)
+            x += y - subtracted
         return self.code(x, draws)
 
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:

@@ -3,6 +3,7 @@ signs, and rounding to so few levels that the difference is exact."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -126,7 +127,39 @@ class Sign(SignedLevels):
         return Levels(self.blocks.means(x), symbols)
 
 
-class Rounded(Leveled):
+class PowerScaled(Leveled):
+    """Its scales are powers of two, from the smallest normal number on, and travel as exponents."""
+
+    def __init__(self, dimension: int, levels: int, block: int | None, dtype: DTypeLike) -> None:
+        super().__init__(dimension, levels, block, dtype)
+        limits = np.finfo(self.dtype)
+        self._alphabet = 2 * self.levels + 1
+        self._powers = int(limits.maxexp) - int(limits.minexp)
+        self._mantissa = int(limits.nmant)
+        self._word = np.dtype(f"u{self.dtype.itemsize}")
+
+    @property
+    @abstractmethod
+    def largest_safe(self) -> float:
+        """Scales up to this have finite products with all levels."""
+
+    def pack(self, code: Levels) -> bytes:
+        # A power of two is known by the bits of its exponent; the least exponent is 1.
+        exponents = (code.scales.view(self._word) >> self._mantissa) - 1
+        scales = encode_wide(exponents, self._powers)
+        symbols = encode_symbols(code.symbols, self._alphabet)
+        return b"".join((number_bytes(len(scales)), scales, symbols))
+
+    def unpack(self, reader: Reader) -> Levels:
+        exponents = decode_wide(reader.view(reader.number()), self.blocks.count, self._powers)
+        scales = ((exponents.astype(self._word) + 1) << self._mantissa).view(self.dtype)
+        code = Levels(scales, decode_symbols(reader.rest(), self.dimension, self._alphabet))
+        if float(scales.max()) > self.largest_safe:
+            finite(self.reconstruct(code))
+        return code
+
+
+class Rounded(PowerScaled):
     """Each element becomes the nearest multiple of a power of two that its span shares. Biased.
 
     There are `bits` (2 to 8) for a level and its sign, so s = 2^(bits-1) - 1 levels of either sign.
@@ -149,35 +182,18 @@ class Rounded(Leveled):
         if not 2 <= bits <= 8:
             raise CompressError(f"a level has 2 to 8 bits, not {bits}")
         super().__init__(dimension, (1 << (bits - 1)) - 1, span, dtype)
-        limits = np.finfo(self.dtype)
-        self._alphabet = 2 * self.levels + 1
-        self._powers = int(limits.maxexp) - int(limits.minexp)
-        self._mantissa = int(limits.nmant)
-        self._word = np.dtype(f"u{self.dtype.itemsize}")
-        self._largest_safe = float(limits.max) / self.levels
 
     @property
     def contraction(self) -> float:
         reach: float = (self.levels + 0.5) ** 2
         return min(1 - 1 / reach, (reach - 1) / (reach + self.blocks.size - 1))
 
+    @property
+    def largest_safe(self) -> float:
+        return float(np.finfo(self.dtype).max) / self.levels
+
     def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
         steps = np.empty(self.blocks.count, self.dtype)
         symbols = np.empty(self.dimension, np.uint8)
         nearest_multiples(x, self.blocks.size, self.levels, steps, symbols)
         return Levels(steps, symbols)
-
-    def pack(self, code: Levels) -> bytes:
-        # A power of two is known by the bits of its exponent; the least exponent is 1.
-        exponents = (code.scales.view(self._word) >> self._mantissa) - 1
-        steps = encode_wide(exponents, self._powers)
-        symbols = encode_symbols(code.symbols, self._alphabet)
-        return b"".join((number_bytes(len(steps)), steps, symbols))
-
-    def unpack(self, reader: Reader) -> Levels:
-        exponents = decode_wide(reader.view(reader.number()), self.blocks.count, self._powers)
-        steps = ((exponents.astype(self._word) + 1) << self._mantissa).view(self.dtype)
-        code = Levels(steps, decode_symbols(reader.rest(), self.dimension, self._alphabet))
-        if float(steps.max()) > self._largest_safe:
-            finite(self.reconstruct(code))
-        return code

@@ -13,7 +13,9 @@ from numpy.typing import DTypeLike
 from sparsewire.compress.centroids import Centroids
 from sparsewire.compress.composition import Composition, KeptComposition, Mixture, kept_elements
 from sparsewire.compress.compressor import Compressor, Identity
+from sparsewire.compress.cosines import InCosines, dct_top_k
 from sparsewire.compress.dithering import QSGD, Dithering, NaturalDithering, Ternary
+from sparsewire.compress.fp4 import Fp4
 from sparsewire.compress.largest import (
     BlockThreshold,
     BlockTopK,
@@ -28,10 +30,12 @@ from sparsewire.compress.marks import Blocks
 from sparsewire.compress.natural import Natural
 from sparsewire.compress.seeded import Bernoulli, BlockRandomK, RandK
 from sparsewire.compress.sparsifier import Sparsifier
+from sparsewire.compress.visible import Visible
 from sparsewire.errors import CompressError
 
 _BLOCK = 256
 _SPAN = 512
+_SIDE = 64
 
 
 class Entry(NamedTuple):
@@ -54,6 +58,8 @@ class Entry(NamedTuple):
         """The number of elements or blocks that K may be a fraction of."""
         if "SPAN" in self.settings:
             return int(given.get("span", _SPAN))
+        if "SIDE" in self.settings:
+            return int(given.get("side", _SIDE)) ** 2
         if "BLOCK" in self.settings:
             return Blocks(dimension, given.get("block", _BLOCK)).count
         return dimension
@@ -62,8 +68,9 @@ class Entry(NamedTuple):
 def parse(text: str, dimension: int, dtype: DTypeLike = np.float32) -> Compressor:
     """The operator that `text` names, for vectors of `dimension` elements.
 
-    "a+b" is a after b, of only the elements that b keeps where b always keeps as many; "P*a|Q*b" is
-    a with probability P and else b. Raises CompressError that says what is allowed.
+    "a+b" is a after b, of only the elements that b keeps where b always keeps as many, and of the
+    coefficients of a transform; "P*a|Q*b" is a with probability P and else b. Raises CompressError
+    that says what is allowed.
     """
     parts = text.split("|")
     if len(parts) == 1:
@@ -86,12 +93,18 @@ def usages() -> dict[str, str]:
 def _composition(texts: list[str], dimension: int, dtype: DTypeLike) -> Compressor:
     result = _single(texts[-1], dimension, dtype)
     for text in reversed(texts[:-1]):
-        kept = kept_elements(result)
-        if kept is not None and isinstance(result, Sparsifier):
-            result = KeptComposition(_single(text, kept, dtype), result)
-        else:
-            result = Composition(_single(text, dimension, dtype), result)
+        result = _after(text, result)
     return result
+
+
+def _after(text: str, inner: Compressor) -> Compressor:
+    """The operator of this name after the inner one; of its coefficients, where it has these."""
+    if isinstance(inner, InCosines):
+        return inner.with_inner(lambda of_coefficients: _after(text, of_coefficients))
+    kept = kept_elements(inner)
+    if kept is not None and isinstance(inner, Sparsifier):
+        return KeptComposition(_single(text, kept, inner.dtype), inner)
+    return Composition(_single(text, inner.dimension, inner.dtype), inner)
 
 
 def _weighted(text: str) -> tuple[float, str]:
@@ -156,6 +169,11 @@ _ENTRIES: dict[str, Entry] = {
         "the K blocks of largest norm relative to the parameters; biased",
     ),
     "block-threshold": Entry(BlockThreshold, ":T[:BLOCK]", "blocks of norm at least T; biased"),
+    "fp4": Entry(Fp4, "[:SPAN]", "zero and seven powers of two, by spans of 512; biased"),
+    "dct-top-k": Entry(
+        dct_top_k, ":K[:SIDE]", "the K largest cosines of each 64 x 64 elements; biased"
+    ),
+    "visible": Entry(Visible, "[:RATE]", "what changes a parameter's bfloat16, RATE times; biased"),
     "low-rank": Entry(
         LowRank, ":RANK[:ROWS]", "the vector as a matrix of low rank (PowerSGD); biased"
     ),
@@ -216,6 +234,8 @@ _PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NORM": ("power", _number),
     "BLOCK": ("block", _integer),
     "SPAN": ("span", _integer),
+    "SIDE": ("side", _integer),
+    "RATE": ("rate", _number),
     "RANK": ("rank", _integer),
     "ROWS": ("rows", _integer),
 }

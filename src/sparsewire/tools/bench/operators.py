@@ -28,6 +28,7 @@ OPERATORS = (
     *("sign", "sign:512", "low-rank:2", "low-rank:4"),
     *("natural+rand-k:0.1", "natural+top-k:0.01", "dithering:4+natural"),
     *("rounded:4:4+span-top-k:4", "0.5*ternary:inf|0.5*natural"),
+    *("centroids:64+span-top-k:64:4096", "dct-top-k:64", "fp4", "visible"),
 )
 """Every operator, with settings for long vectors."""
 

@@ -17,6 +17,7 @@ from sparsewire.compress import (
     Composition,
     Compressor,
     Dithering,
+    Fp4,
     Identity,
     KeptComposition,
     Natural,
@@ -46,6 +47,7 @@ from sparsewire.torch.operators.kept import (
 )
 from sparsewire.torch.operators.levels import (
     TensorDithering,
+    TensorFp4,
     TensorNaturalDithering,
     TensorRounded,
     TensorSign,
@@ -110,6 +112,7 @@ _SINGLE: dict[type[Compressor], Callable[[Any], Form]] = {
     Rounded: TensorRounded,
     Sign: TensorSign,
     Centroids: TensorCentroids,
+    Fp4: TensorFp4,
     Natural: TensorNatural,
     Dithering: TensorDithering,
     QSGD: TensorDithering,

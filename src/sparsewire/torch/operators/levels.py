@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.compress.dithering import NormScaled
+from sparsewire.compress.fp4 import Fp4
 from sparsewire.compress.levels import Leveled, Levels, Rounded
 from sparsewire.torch.operators.floats import (
     BIAS,
@@ -100,6 +101,23 @@ class TensorRounded(TensorLeveled[Rounded]):
         return levels.float() * scales
 
 
+class TensorFp4(TensorLeveled[Fp4]):
+    """`Fp4` on tensors; levels are those of natural dithering."""
+
+    def draw(self, x: Tensor, draws: Any) -> TensorCode:
+        rows = rows_of(x, self.operator.blocks.size)
+        powers = nearest_exponents(magnitude_bits(largest(rows))) - BIAS
+        scales = power_of_two(powers.clamp(1 - BIAS, BIAS))
+        ratios = rows.abs() / scales[:, None]
+        top = self.operator.levels
+        near = (nearest_exponents(magnitude_bits(ratios)) - BIAS + top).clamp(1, top)
+        levels = torch.where(ratios < 2.0**-top, 0, near)
+        return TensorCode([scales, self._symbols(x, levels)], is_not_finite(x))
+
+    def _undithered(self, levels: Tensor, scales: Tensor) -> Tensor:
+        return signed_powers(levels, self.operator.levels) * scales
+
+
 class TensorDithering(TensorLeveled[NormScaled]):
     """`Dithering` and its subclasses on tensors."""
 
@@ -142,5 +160,15 @@ class TensorNaturalDithering(TensorDithering):
         return torch.where(ratios < 2.0 ** (1 - top), linear, powers)
 
     def _undithered(self, levels: Tensor, scales: Tensor) -> Tensor:
-        powers = power_of_two(levels.abs() - self.operator.levels)
-        return torch.where(levels == 0, 0.0, torch.where(levels < 0, -powers, powers)) * scales
+        return signed_powers(levels, self.operator.levels) * scales
+
+
+def nearest_exponents(sizes: Tensor) -> Tensor:
+    """Exponents of the powers of two nearest to magnitudes, int32 bits, as float32 stores them."""
+    return (sizes + (1 << (MANTISSA - 1))) >> MANTISSA
+
+
+def signed_powers(levels: Tensor, top: int) -> Tensor:
+    """The levels of natural dithering: zero, or 2^(|level| - top) with a sign; float32."""
+    powers = power_of_two(levels.abs() - top)
+    return torch.where(levels == 0, 0.0, torch.where(levels < 0, -powers, powers))
