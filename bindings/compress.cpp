@@ -10,6 +10,7 @@
 #include "compress/centroids.hpp"
 #include "compress/chunks.hpp"
 #include "compress/entropy.hpp"
+#include "compress/largest.hpp"
 #include "compress/leveled.hpp"
 #include "compress/marked.hpp"
 #include "compress/positions.hpp"

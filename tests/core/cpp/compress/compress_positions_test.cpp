@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/bitmap.hpp"
-#include "compress/marked.hpp"
+#include "compress/largest.hpp"
 #include "compress/positions.hpp"
 #include "compress_values.hpp"
 #include "random.hpp"

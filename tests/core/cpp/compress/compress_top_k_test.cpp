@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/bitmap.hpp"
+#include "compress/largest.hpp"
 #include "compress/marked.hpp"
 #include "compress/positions.hpp"
 #include "compress_values.hpp"
