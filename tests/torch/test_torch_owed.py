@@ -30,6 +30,7 @@ KEEPING = [
     ),
     *("0.5*top-k:0.05|0.5*rand-k:0.1", "identity+bernoulli:0.5:1"),
     "0.3*block-top-k-ratio:0.1:16|0.7*bernoulli:0.1",
+    "visible:0.01",
 ]
 ROUNDING = [
     *("ternary", "ternary:inf:64", "dithering:4", "dithering:4:3:64", "qsgd:7", "qsgd:4+top-k:0.2"),
@@ -37,6 +38,8 @@ ROUNDING = [
     *("low-rank:2", "low-rank:1:4", "natural+top-k:0.05", "natural+rand-k:0.1", "sign+top-k:0.1"),
     *("ternary+top-k:0.05", "natural+sign", "ternary:inf+bernoulli:0.5:1", "rand-k:0.2+low-rank:2"),
     *("0.5*sign|0.5*natural", "0.5*ternary|0.5*qsgd:4+top-k:0.2", "dithering:4+natural"),
+    *("centroids:64", "centroids:3+span-top-k:3:60", "fp4", "dct-top-k:8:8"),
+    "centroids:8+dct-top-k:8:8",
 ]
 
 
