@@ -51,8 +51,15 @@ class Point:
 class Reference:
     """`models` train side by side with `inners`; all begin with the weights of the first."""
 
-    def __init__(self, models: Sequence[nn.Module], inners: Sequence[Any], method: Method) -> None:
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        inners: Sequence[Any],
+        method: Method,
+        train_step: Callable[..., None] = train_step,
+    ) -> None:
         self.models = models
+        self._train_step = train_step
         self.inners = inners
         self.method = method
         self.rounds = 0
@@ -90,7 +97,7 @@ class Reference:
     def train(self, steps: int, begin: int = 0) -> None:
         for step in range(begin + 1, begin + steps + 1):
             for rank, model in enumerate(self.models):
-                train_step(model, self.inners[rank], rank, step)
+                self._train_step(model, self.inners[rank], rank, step)
             self.stepped(step)
 
     def stepped(self, step: int) -> None:
