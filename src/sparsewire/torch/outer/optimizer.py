@@ -230,9 +230,11 @@ class OuterOptimizer:
     def restart(self) -> None:
         """Set this replica's parameters to the shared point, and forget its delta; not collective.
 
-        For a replica whose training has diverged.
+        For a replica whose training has diverged. What is on its way already counts.
         """
-        self._flight = None
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.offer.outcome.exception()
         with self._state.lock:
             for each in self._state.fragments:
                 each.restart()
@@ -277,6 +279,7 @@ class OuterOptimizer:
         mean stays the same. All replicas load states of one round, before the next one. Raises
         ValueError if the states are of another model, or of different rounds.
         """
+        self._land()
         rank, size = self._thread.place
         with self._state.lock:
             self.steps = checkpoint.load(self._state, saved, rank, size)
