@@ -162,3 +162,26 @@ def test_nothing_that_late_replicas_did_is_lost_or_counted_twice(seed: int, sett
     owed = sum(each for _, each, _ in found)
     moved = sum(12 * (rank + 1.0) for rank in range(2))
     assert (2 * (BEGIN - theta) + owed == moved).all()
+
+
+def restarting(rank: int, membership: Any, signals: Signals) -> tuple[Tensor, Tensor]:
+    """Replica 1 restarts while a sum is on its way."""
+    settings = {"every": 2, "delay": 2, "mix": "corrected", "compressor": "top-k:20"}
+    walker = Walker(rank, membership, deadline=None, **settings)
+    with walker.outer as outer:
+        walker.step()
+        walker.step()
+        if rank == 1:
+            outer.restart()
+        for _ in range(4):
+            walker.step()
+        outer.sync()
+        signals.settle(walker)
+        owed = outer.state_dict()["residuals"]
+        return walker.theta(), torch.cat([owed["0"], owed["1"]])
+
+
+def test_a_restart_leaves_alone_what_is_on_its_way() -> None:
+    (theta, first), (_, second) = together(2, partial(restarting, signals=Signals(2)))
+    # All steps of both, as the first two of replica 1 had been sent.
+    assert (2 * (BEGIN - theta) + first + second == 6 * 1 + 6 * 2).all()
