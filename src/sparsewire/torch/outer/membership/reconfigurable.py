@@ -33,7 +33,7 @@ class ReconfigurableMembership(Membership):
         self._who = who
         self._group = process_group or dist.group.WORLD
         self._timeout = timedelta(seconds=timeout)
-        if not getattr(self._group, "supports_reconfigure", False):
+        if not _can_change(self._group):
             raise InputError(
                 "this process group cannot change its members: make it by "
                 "torch.distributed.init_process_group(..., enable_reconfigure=True), on torch 2.14 "
@@ -65,6 +65,13 @@ class ReconfigurableMembership(Membership):
 
     def close(self) -> None:
         self._who.close()
+
+
+def _can_change(group: Any) -> bool:
+    try:
+        return bool(getattr(group, "supports_reconfigure", False))
+    except RuntimeError:  # Torch's answer for groups of several backends.
+        return False
 
 
 def _uuid(epoch: Epoch, handles: Sequence[str]) -> int:
