@@ -7,6 +7,7 @@ import resource
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -413,6 +414,16 @@ def place(name: str) -> Path:
 
 def test_ranks_choose_the_same_mesh_of_several_in_common() -> None:
     assert run_ranks(2, same_meshes_in_another_order, environment=LAZY) == [(2.0, 2)] * 2
+
+
+def test_ranks_that_are_threads_of_one_process_share_no_mesh(tmp_path: Path) -> None:
+    def rank_(rank: int, store: str) -> sparsewire.Communicator:
+        return sparsewire.init(FileStore(tmp_path / store), rank=rank, world_size=2, timeout=5)
+
+    with ThreadPoolExecutor(2) as ranks:
+        for name in ("first", "second"):
+            pair = list(ranks.map(rank_, range(2), [name] * 2))
+            assert list(ranks.map(total, pair)) == [2.0, 2.0]
 
 
 def limit_of_descriptors() -> tuple[int, int]:

@@ -267,9 +267,13 @@ def _open_doors(
 
 
 def _members(identity: str, records: list[Record]) -> list[int] | None:
-    """The ranks of all in a mesh; None where not all have it."""
+    """The ranks of all in a mesh; None where not all have it.
+
+    Nor have they it in common if several are in one process, which tells all its meshes for each.
+    """
     ranks = [dict(record.meshes).get(identity) for record in records]
-    return None if None in ranks else ranks  # type: ignore[return-value]
+    known = {rank for rank in ranks if rank is not None}
+    return None if len(known) < len(ranks) else ranks  # type: ignore[return-value]
 
 
 def _group_number(leader: int, epoch: int) -> int:
