@@ -4,6 +4,7 @@ in order. What is left is equal bit by bit, and nothing hangs."""
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 import torch
 from outer_processes import FOREVER, Job, Replica, await_round, until
-from outer_threads import names_of, together
+from outer_threads import names_of, shared, together
 from test_outer_late import BEGIN, Signals, Walker
 from torch import Tensor
 
+from sparsewire.errors import Error
+from sparsewire.torch.outer import rounds
 from sparsewire.torch.outer.phases import Phase
+from sparsewire.torch.outer.records import agreed
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.chaos]
 
@@ -150,7 +154,7 @@ def test_without_a_store_replicas_say_so_and_end(job: Job) -> None:
 
 def leaving(
     rank: int, membership: Any, signals: Signals, fragments: int, compressor: str
-) -> tuple[Tensor, Tensor, dict[str, Any]] | None:
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Three steps of both; then replica 1 leaves, and replica 0 takes part in that."""
     walker = Walker(
         rank,
@@ -164,21 +168,26 @@ def leaving(
         walker.step()
     if rank == 1:
         walker.outer.leave()
-        return None
+        return walker.theta(), owed_by(walker), walker.outer.stats()
     with walker.outer as outer:
         for _ in range(fragments):
             walker.step()
-        saved = outer.state_dict()["residuals"] or {"0": torch.zeros(64), "1": torch.zeros(3)}
-        theta = walker.theta()
+        theta, owed = walker.theta(), owed_by(walker)
         walker.steps_until(3 + 3 * fragments)
-        return theta, torch.cat([saved["0"], saved["1"]]), outer.stats()
+        return theta, owed, outer.stats()
+
+
+def owed_by(walker: Walker) -> Tensor:
+    owed = walker.outer.state_dict()["residuals"] or {"0": torch.zeros(64), "1": torch.zeros(3)}
+    return torch.cat([owed["0"], owed["1"]])
 
 
 @pytest.mark.parametrize("compressor", ["dense", "top-k:2"])
 @pytest.mark.parametrize("fragments", [1, 2])
 def test_who_leaves_in_order_owes_nothing(fragments: int, compressor: str) -> None:
     run = partial(leaving, signals=Signals(2), fragments=fragments, compressor=compressor)
-    (theta, owed, stats), _ = together(2, run)
+    (theta, owed, stats), (_, nothing, _) = together(2, run)
+    assert not nothing.any()
     # The second fragment's last round was a step earlier.
     own = torch.cat([torch.full((64,), 3.0 + fragments), torch.full((3,), 4.0)])
     assert (2 * (BEGIN - theta) + owed == own + 3 * 2.0).all()
@@ -194,7 +203,7 @@ def vanishing(rank: int, membership: Any) -> Any:
     with walker.outer as outer:
         for _ in range(3 if rank == 1 else 5):
             walker.step()
-            owed.append(torch.cat([*outer.state_dict()["residuals"].values()]))
+            owed.append(owed_by(walker))
         return owed, outer.stats()
 
 
@@ -204,3 +213,45 @@ def test_what_a_lost_replica_owed_is_counted() -> None:
     # As it told when its last round began.
     assert stats["owed_lost"] == pytest.approx(float(owed[2].norm()), rel=1e-5)
     assert stats["owed_lost"] > 0
+
+
+class LostVotes:
+    """Some replicas lose their connections in the third round, when all have voted for it."""
+
+    def __init__(self, ranks: set[int]) -> None:
+        self._left = set(ranks)
+        self._count = dict.fromkeys(range(2), 0)
+
+    def __call__(self, communicator: Any, is_ready: bool, timeout: float) -> list[bool]:
+        votes = agreed(communicator, is_ready, timeout)
+        rank = communicator.rank
+        self._count[rank] += 1
+        if self._count[rank] >= 3 and rank in self._left:
+            self._left.remove(rank)
+            # Time for the other to commit, if it is not to lose them as well.
+            time.sleep(0.1)
+            raise Error("the connection broke after the votes")
+        return votes
+
+
+def voting(rank: int, membership: Any, signals: Signals) -> tuple[Tensor, Tensor, bytes, int]:
+    walker = Walker(rank, membership, deadline=None, compressor="top-k:20")
+    with walker.outer as outer:
+        for _ in range(5):
+            walker.step()
+        signals.settle(walker)
+        return walker.theta(), owed_by(walker), shared(outer), outer.stats()["aborted"]
+
+
+@pytest.mark.parametrize("ranks", [{0}, {1}, {0, 1}], ids=str)
+def test_a_round_counts_for_all_or_for_none_whoever_loses_the_votes(
+    ranks: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "agreed", LostVotes(ranks))
+    found = together(2, partial(voting, signals=Signals(2)))
+    assert found[0][2] == found[1][2]
+    owed = sum(each for _, each, _, _ in found)
+    assert (2 * (BEGIN - found[0][0]) + owed == 5 * (1 + 2)).all()
+    # One that has committed takes the other along; if nobody has, the round is had again.
+    aborted = [times for *_, times in found]
+    assert aborted in ([[1, 1]] if len(ranks) == 2 else [[0, 0], [1, 1]])
