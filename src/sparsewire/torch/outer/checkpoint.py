@@ -57,7 +57,8 @@ def load(
                 if slot.name in residuals:
                     slot.of(owed).copy_(residuals[slot.name])
             each.residual.load(owed)
-        each.restart()
+        # The parameters are the model's, which has a state of its own.
+        each.base = None
     state.rounds = int(own["rounds"])
     state.loads += 1
     return int(own["steps"])

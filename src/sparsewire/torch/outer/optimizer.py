@@ -276,7 +276,8 @@ class OuterOptimizer:
         """Take over the state of this replica, or the list of the states of all replicas.
 
         A list may come from another number of replicas: what they owed is dealt out so that the
-        mean stays the same. All replicas load states of one round, before the next one. Raises
+        mean stays the same. All replicas load states of one round, before the next one. The
+        parameters stay as they are: load the model's own state as well, or call `restart`. Raises
         ValueError if the states are of another model, or of different rounds.
         """
         self._land()

@@ -180,8 +180,6 @@ def meeting_at(
     Raises Timeout if nothing serves there.
     """
     host, _, port = address.rpartition(":")
-    # Replicas reach each other from the address that reaches the meeting, if nothing else is said.
-    os.environ.setdefault("MASTER_ADDR", host)
     try:
         store = TCPStore(host, int(port), timeout=timedelta(seconds=min(timeout, 60.0)))
     except (dist.DistError, ValueError) as error:
@@ -189,6 +187,8 @@ def meeting_at(
             f"no meeting of replicas at {address!r} ({error}): start `sparsewire meeting` "
             "there, and write HOST:PORT"
         ) from error
+    # Replicas reach each other from the address that reaches the meeting, if nothing else is said.
+    os.environ.setdefault("MASTER_ADDR", host)
     return StoreMembership(
         PrefixStore("sparsewire_outer", store), name, expect, grace=grace, timeout=timeout
     )
