@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -173,11 +174,18 @@ class StoreMembership(Membership):
 
 
 def meeting_at(
-    address: str, name: str, expect: int, *, grace: float = 2.0, timeout: float = 600.0
+    address: str,
+    name: str,
+    expect: int,
+    *,
+    job: str = "job",
+    grace: float = 2.0,
+    timeout: float = 600.0,
 ) -> StoreMembership:
     """Membership by the store at `address` ("host:port"), which `serve_meeting` serves.
 
-    Raises Timeout if nothing serves there.
+    Replicas of one `job` meet; a job that has ended leaves its name used. Other arguments are those
+    of `StoreMembership`. Raises Timeout if nothing serves there.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -190,10 +198,23 @@ def meeting_at(
     # Replicas reach each other from the address that reaches the meeting, if nothing else is said.
     os.environ.setdefault("MASTER_ADDR", host)
     return StoreMembership(
-        PrefixStore("sparsewire_outer", store), name, expect, grace=grace, timeout=timeout
+        PrefixStore(f"sparsewire_outer/{job}", store), name, expect, grace=grace, timeout=timeout
     )
 
 
 def serve_meeting(host: str, port: int) -> Any:
-    """Serve a store in which replicas meet, for as long as the returned object lives."""
-    return TCPStore(host, port, is_master=True, wait_for_workers=False)
+    """Serve a store in which replicas meet, for as long as the returned object lives.
+
+    Its `port` is the one that was asked for, or one that was free for 0. Raises Error if nothing
+    can listen there.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        # Torch itself would listen on every address of this host.
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise Error(f"replicas cannot meet at {host}:{port}: {error}") from error
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
