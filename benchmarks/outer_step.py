@@ -50,13 +50,13 @@ def one_round(optimizer: outer.OuterOptimizer, model: Any, moves: torch.Tensor) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help="write rows of the record outer")
+    parser.add_argument("--record", action="store_true", help="write rows of the record outer_step")
     given = parser.parse_args()
     for name, compressor in COMPRESSORS.items():
         row = measured(compressor)
         print(name, *(f"{key} {value:.4g}" for key, value in row.items()))
         if given.record:
-            records.keep("outer", f"step/{name}", row)
+            records.keep("outer_step", name, row)
 
 
 if __name__ == "__main__":

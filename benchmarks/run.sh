@@ -216,8 +216,8 @@ program memory memory_beside.py
 program balance owners_load.py
 program precision precision_bytes.py
 program entropy entropy.py
-program outer outer_step.py
-program outer outer_kills.py
+program outer_step outer_step.py
+program outer_kills outer_kills.py
 program weights weights_delta.py
 
 # On LIBSVM's data.
