@@ -134,14 +134,14 @@ class RoundThread:
         """Wait for the training loop, or for the deadline, and take part in one round."""
         self.enter(Phase.WAITING)
         self._rounds.survey()
-        offer = self._awaited()
-        if self._closing:
-            return
-        # A replica contributes with all its workers, or not at all.
-        gives = offer.part in GIVING and self._rounds.has_state
-        if not self._members.all_inside(gives):
-            offer = Offer(offer.number)
         try:
+            offer = self._awaited() if self._rounds.has_state else self._observed()
+            if self._closing:
+                return
+            # A replica contributes with all its workers, or not at all.
+            gives = offer.part in GIVING and self._rounds.has_state
+            if not self._members.all_inside(gives):
+                offer = Offer(offer.number)
             arrivals = self._rounds.run(offer)
         except CompressError as error:
             # The round counts for nobody. The training loops are told, and may go on.
@@ -166,11 +166,9 @@ class RoundThread:
             self._meet(leaving)
 
     def _awaited(self) -> Offer:
-        """The training loop's offer, or that of a replica that is late or has no state yet."""
+        """The training loop's offer, or that of a replica that is late."""
         with self._changed:
             while not self._closing:
-                if not self._rounds.has_state:
-                    return self._observed()
                 if self._offer is not None and self._offer.number == self._state.rounds:
                     return self._offer
                 self._end(self._offer, None)
@@ -193,11 +191,7 @@ class RoundThread:
         copying = self._copying
         if copying is not None and copying.snapshot.done():
             self._copying = None
-            # If the member that gave it was lost, the next meeting names another.
-            if copying.snapshot.exception() is None:
-                snapshot = copying.snapshot.result()
-                assert snapshot is not None, "a copy that was taken is there"
-                self._take_over(snapshot)
+            self._take_over(_copied(copying))
         return Offer(self._state.rounds)
 
     def _take_over(self, snapshot: Snapshot) -> None:
@@ -219,13 +213,15 @@ class RoundThread:
         standings = self._members.standings
         holders = standings["has_state"] == 1
         top = int(standings["committed"][holders].max()) if holders.any() else 0
-        if prepared is not None:
+        if not holders[self._members.epoch.rank]:
+            rounds.look_on()
+        elif prepared is not None:
             self._resolve(prepared, is_counted=top > prepared.number)
         rounds.reset_sums()
         if holders.any():
             self._copy(holders & (np.maximum(standings["prepared"], standings["committed"]) >= top))
         else:
-            self._begin()
+            self._begin_again_if_one_is_lost()
 
     def _resolve(self, prepared: Prepared, is_counted: bool) -> None:
         """If one member has committed the round that was in flight, all do; else nobody does.
@@ -237,6 +233,14 @@ class RoundThread:
             self._end(prepared.offer, prepared.arrivals)
         else:
             self._rounds.give_up()
+
+    def _begin_again_if_one_is_lost(self) -> None:
+        try:
+            self._begin()
+        except Error as error:
+            if not ends_epoch(error):
+                raise
+            self._meet(self._members.lost_by(error))
 
     def _begin(self) -> None:
         """Nobody has a shared state yet: it is that of rank 0."""
@@ -258,9 +262,24 @@ class RoundThread:
         if epoch.rank == donor and receivers:
             snapshot = Snapshot.of(self._state)
             for rank in receivers:
-                connect = partial(self._members.connected, epoch, f"copy-{rank}", 0, 2)
+                connect = partial(self._members.connected_pair, epoch, f"copy-{rank}", 0)
                 Copying(connect, snapshot, timeout)
         elif epoch.rank in receivers:
-            self._rounds.has_state = False
-            connect = partial(self._members.connected, epoch, f"copy-{epoch.rank}", 1, 2)
+            self._rounds.look_on()
+            connect = partial(self._members.connected_pair, epoch, f"copy-{epoch.rank}", 1)
             self._copying = Copying(connect, None, timeout)
+
+
+def _copied(copying: Copying) -> Snapshot:
+    """The snapshot that was taken.
+
+    Raises Error, after which the members meet and name another that gives it, and others as is.
+    """
+    try:
+        snapshot = copying.snapshot.result()
+    except Error as error:
+        if not ends_epoch(error):
+            raise
+        raise Error(f"the copy of the shared state did not arrive: {error}") from error
+    assert snapshot is not None, "a copy that was taken is there"
+    return snapshot

@@ -255,6 +255,13 @@ class Rounds:
         self.prepared = None
         self._counters.aborted += 1
 
+    def look_on(self) -> None:
+        """This replica has no shared state that counts, and waits for a copy."""
+        if self.prepared is not None:
+            self.give_up()
+        self._queued.clear()
+        self.has_state = False
+
     def reset_sums(self) -> None:
         """The members have changed: owners hand what they owe to residuals."""
         states = self._state.fragments
@@ -278,6 +285,7 @@ class Rounds:
                     due.shared.advance(mean.to(due.fragment.device))
                     self._state.rounds = number + 1
         self._queued.clear()
+        self._told = None
         self.has_state = True
 
 

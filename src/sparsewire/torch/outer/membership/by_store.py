@@ -17,7 +17,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from sparsewire.errors import Error, Timeout
-from sparsewire.torch.outer.membership.membership import Epoch, Excluded, Membership
+from sparsewire.torch.outer.membership.membership import (
+    Epoch,
+    Excluded,
+    Membership,
+    Unanswered,
+)
 
 _POLL_S = 0.01
 _MEETING = "meeting"
@@ -101,7 +106,7 @@ class StoreMembership(Membership):
                         # It was answered without this replica, which was not there in time.
                         wish = self._wish(decided.wishes)
             time.sleep(_POLL_S)
-        raise Timeout(
+        raise Unanswered(
             f"replica {self.name!r} waited {self._timeout:g} s and was not let in: are the others "
             "at work, and do they meet at the same address?"
         )
