@@ -47,7 +47,6 @@ class Fragment:
             self.slots.append(Slot(name, tensor, self.elements, end, copies))
             self.elements = end
         self.device = self.slots[0].tensor.device
-        self.is_exact = all(slot.tensor.dtype is torch.float32 for slot in self.slots)
 
     def empty(self) -> Tensor:
         """A vector of the fragment, undefined."""
