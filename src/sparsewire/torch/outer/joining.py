@@ -51,6 +51,11 @@ class Snapshot(NamedTuple):
 
     def load_into(self, state: ReplicaState) -> None:
         """Take over the state, and see that its bits arrived; raises MismatchError if not."""
+        if len(self.tensors) != len(state.fragments):
+            raise MismatchError(
+                f"the shared state has {len(self.tensors)} fragments, and here are "
+                f"{len(state.fragments)}: give all replicas the same settings"
+            )
         with state.lock:
             for i, each in enumerate(state.fragments):
                 each.keep_base()
