@@ -27,7 +27,8 @@ class Deadline:
     """How long members wait for each other's inner steps.
 
     From the end of a round on, the median time of the last round's inner steps, and `grace` seconds
-    more; None: as much again, and at least 5 s. There is no limit before the first round.
+    more; None: as much again, and at least 5 s. Before the first round only the time limit of
+    collectives holds.
     """
 
     def __init__(self, grace: float | None) -> None:
@@ -40,6 +41,12 @@ class Deadline:
         self._begun = time.monotonic()
         if arrivals is not None and arrivals.worked() > 0:
             self._expected = arrivals.worked()
+
+    def slack(self) -> float:
+        """Seconds that others may come later than this replica, without being late."""
+        if self._grace == math.inf:
+            return math.inf
+        return 0.0 if self._expected is None else max(0.0, self.left())
 
     def left(self) -> float:
         """Seconds until the round goes on without this replica's contribution."""
@@ -92,11 +99,15 @@ class RoundThread:
             self._changed.notify_all()
         return offer
 
-    def close(self) -> None:
-        """End after the round in flight, and leave. Idempotent."""
+    def stop(self) -> None:
+        """Have the thread end after the round in flight, and leave. Idempotent."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait for the end."""
+        self.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -142,7 +153,7 @@ class RoundThread:
             gives = offer.part in GIVING and self._rounds.has_state
             if not self._members.all_inside(gives):
                 offer = Offer(offer.number)
-            arrivals = self._rounds.run(offer)
+            arrivals = self._rounds.run(offer, self._deadline.slack())
         except CompressError as error:
             # The round counts for nobody. The training loops are told, and may go on.
             self._deadline.begin()
