@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from outer_threads import net
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsewire.errors import MismatchError, ProtocolError
-from sparsewire.torch.outer.fragments import Fragment, cut, layers_of
+from sparsewire.torch.outer.fragments import Fragment, cut, layers_of, trained
 from sparsewire.torch.outer.joining import Snapshot
 from sparsewire.torch.outer.optimizer import Schedule
 from sparsewire.torch.outer.shared_point import maker_of
@@ -50,6 +50,14 @@ def test_balanced_fragments_have_every_parameter_once_in_order(shapes: Any, coun
     assert names_in(fragments) == list(parameters)
     assert len(fragments) == count
     assert all(each.slots for each in fragments)
+
+
+def test_no_parameter_is_left_out_for_its_name() -> None:
+    model = nn.ModuleDict({"module": nn.Linear(1, 1), "other": nn.Linear(2, 1)})
+    model.module.register_parameter("other", nn.Parameter(torch.zeros(3)))
+    model.register_parameter("weight", nn.Parameter(torch.zeros(4)))
+    assert len(trained(model)) == len(list(model.parameters()))
+    assert list(trained(nn.ModuleDict({"module": net(0)}))) == list(trained(net(0)))
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 9))

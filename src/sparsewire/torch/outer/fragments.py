@@ -110,11 +110,14 @@ def local(parameter: Tensor) -> Tensor:
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
     """The parameters with gradients, by name, each once; DDP's and compile's prefixes left out."""
-    return {
-        name.replace("_orig_mod.", "").removeprefix("module."): parameter
+    named = {
+        name.replace("_orig_mod.", ""): parameter
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
+    # A model may have a part of its own that is called so.
+    prefix = "module." if all(name.startswith("module.") for name in named) else ""
+    return {name.removeprefix(prefix): parameter for name, parameter in named.items()}
 
 
 def cut(
