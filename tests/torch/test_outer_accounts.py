@@ -15,11 +15,11 @@ from test_outer_late import BEGIN, ELEMENTS, Signals, Walker, await_rounds
 from test_outer_properties import state_of
 
 from sparsewire.errors import CompressError, MismatchError
+from sparsewire.torch.outer import checkpoint
 from sparsewire.torch.outer.adding import Adding
 from sparsewire.torch.outer.joining import Snapshot
-from sparsewire.torch.outer.optimizer import Offer
 from sparsewire.torch.outer.residual import Residual
-from sparsewire.torch.outer.rounds import Average, Prepared, Rounds
+from sparsewire.torch.outer.rounds import Average, Offer, Prepared, Rounds
 from sparsewire.torch.outer.stats import Counters
 
 pytestmark = pytest.mark.timeout(60)
@@ -186,3 +186,13 @@ def test_means_of_rounds_that_did_not_count_are_forgotten() -> None:
     rounds.take_over(4)
     assert state.digest() == before
     assert state.rounds == 4
+
+
+def test_a_late_replica_goes_on_from_a_saved_state_with_its_delta() -> None:
+    state, other = state_of(1, 4), state_of(1, 4)
+    late = state.fragments[0]
+    late.keep_base()
+    late.shared.advance(torch.ones(late.fragment.elements))
+    checkpoint.load(other, checkpoint.saved(state, 7, 0, 1), 0, 1)
+    for one, again in zip(state.fragments, other.fragments, strict=True):
+        assert one.turned()[0].equal(again.turned()[0])
