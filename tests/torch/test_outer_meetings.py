@@ -3,6 +3,7 @@ and whoever can be served is served the next time."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -128,3 +129,23 @@ def test_a_copy_whose_other_end_is_dead_leaves_the_store_to_rounds() -> None:
         assert pool.submit(store.check, ["anything"]).result(2.0) is False
     with pytest.raises(Timeout):
         copying.snapshot.result(WAIT_S)
+
+
+def slow_beside_one_that_vanishes(rank: int, membership: Any) -> dict[str, Any]:
+    """Replica 2 ends in the middle of its steps, and those of replica 1 take their time."""
+    walker = Walker(rank, membership, deadline=math.inf)
+    with walker.outer as outer:
+        walker.step()
+        if rank < 2:
+            time.sleep(2.5 * rank)  # Longer than a meeting waits for members.
+            walker.step()
+            walker.step()
+        return outer.stats()
+
+
+def test_who_is_at_its_steps_comes_to_meetings_all_the_same() -> None:
+    first, second, _ = together(3, slow_beside_one_that_vanishes)
+    for stats in (first, second):
+        assert stats["members"] == 2
+        assert stats["epochs"] == 2
+        assert stats["contributed"] == 3

@@ -123,6 +123,11 @@ class Members:
         self._counters.members = len(names)
         self._counters.epochs += 1
 
+    def check(self) -> None:
+        """Raise the engine's error if the communicator is broken, so that the members meet."""
+        if self.communicator.status()["failure"] is not None:
+            self.communicator.barrier(self.timeout)
+
     def all_inside(self, is_so: bool) -> bool:
         """Whether it is so on all workers of this replica; a collective call among these."""
         if self._inside is None:

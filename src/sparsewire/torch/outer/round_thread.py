@@ -21,6 +21,8 @@ from sparsewire.torch.outer.rounds import Offer, Prepared, Rounds
 from sparsewire.torch.outer.state import ReplicaState
 
 _GRACE_MIN_S = 5.0
+_LOOK_S = 0.1
+"""How often a thread that waits for the training loop looks whether the others meet."""
 
 
 class Deadline:
@@ -177,7 +179,10 @@ class RoundThread:
             self._meet(leaving)
 
     def _awaited(self) -> Offer:
-        """The training loop's offer, or that of a replica that is late."""
+        """The training loop's offer, or that of a replica that is late.
+
+        Raises the engine's errors if the others meet meanwhile: they do not wait for inner steps.
+        """
         with self._changed:
             while not self._closing:
                 if self._offer is not None and self._offer.number == self._state.rounds:
@@ -186,7 +191,8 @@ class RoundThread:
                 left = self._deadline.left()
                 if left <= 0:
                     return Offer(self._state.rounds)
-                self._changed.wait(None if left == math.inf else left)
+                self._changed.wait(min(left, _LOOK_S))
+                self._members.check()
             return Offer(self._state.rounds)
 
     def _end(self, offer: Offer | None, arrivals: Arrivals | None) -> None:
