@@ -149,3 +149,19 @@ def test_who_is_at_its_steps_comes_to_meetings_all_the_same() -> None:
         assert stats["members"] == 2
         assert stats["epochs"] == 2
         assert stats["contributed"] == 3
+
+
+class Broken(StoreMembership):
+    """Knows nobody, and cannot be closed."""
+
+    def reconfigure(self, last: Any, lost: Any) -> Epoch:
+        raise ValueError("nobody is known")
+
+    def close(self) -> None:
+        raise ValueError("a test cannot be closed")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_membership_that_cannot_be_closed_holds_nobody_up() -> None:
+    with pytest.raises(ValueError, match="nobody is known"):
+        Walker(0, Broken(dist.HashStore(), "broken", 1))

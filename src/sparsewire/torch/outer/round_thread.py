@@ -128,9 +128,10 @@ class RoundThread:
             self._fail(error)
         finally:
             self.enter(Phase.ENDED)
-            self._members.close()
+            # First whoever waits, since a membership may fail to close.
             self._end_offer(Error("the outer optimizer was closed before the round"))
             self.joined.set()
+            self._members.close()
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
