@@ -40,7 +40,8 @@ class StoreMembership(Membership):
 
     `name` is this replica's, unlike all others', also those of earlier lives. A job begins once
     `expect` replicas are there; later ones join it. `grace`: seconds that a meeting waits for
-    members that nobody knows to be lost. `timeout`: seconds that a newcomer waits to be let in.
+    members that nobody knows to be lost; then the others go on without. `timeout`: seconds that a
+    newcomer waits to be let in.
     """
 
     def __init__(
