@@ -12,7 +12,7 @@ import numpy as np
 
 from sparsewire.errors import CompressError, Error
 from sparsewire.torch.outer.deadline import Deadline
-from sparsewire.torch.outer.joining import Copying, Snapshot, give, take
+from sparsewire.torch.outer.joining import Copying, Snapshot, give, most_words, take
 from sparsewire.torch.outer.members import Members, ends_epoch
 from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.records import GIVING, Arrivals, Part
@@ -233,7 +233,7 @@ class RoundThread:
             self._rounds.has_state = True
             self.joined.set()
         else:
-            self._take_over(take(members.communicator, members.timeout))
+            self._take_over(take(members.communicator, members.timeout, most_words(self._state)))
             for each in self._state.fragments:
                 each.base = None
 
@@ -250,7 +250,7 @@ class RoundThread:
         elif epoch.rank in receivers:
             self._rounds.look_on()
             connect = partial(self._members.connected_pair, epoch, f"copy-{epoch.rank}", 1)
-            self._copying = Copying(connect, None, timeout)
+            self._copying = Copying(connect, None, timeout, most_words(self._state))
 
 
 def _copied(copying: Copying) -> Snapshot:
