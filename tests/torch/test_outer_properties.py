@@ -13,11 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from outer_threads import net
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsewire.errors import MismatchError, ProtocolError
-from sparsewire.torch.outer.fragments import Fragment, cut, layers_of
-from sparsewire.torch.outer.joining import Snapshot
+from sparsewire.torch.outer.fragments import Fragment, cut, layers_of, trained
+from sparsewire.torch.outer.joining import Snapshot, most_words, take
 from sparsewire.torch.outer.optimizer import Schedule
 from sparsewire.torch.outer.shared_point import maker_of
 from sparsewire.torch.outer.state import FragmentState, ReplicaState
@@ -50,6 +50,14 @@ def test_balanced_fragments_have_every_parameter_once_in_order(shapes: Any, coun
     assert names_in(fragments) == list(parameters)
     assert len(fragments) == count
     assert all(each.slots for each in fragments)
+
+
+def test_no_parameter_is_left_out_for_its_name() -> None:
+    model = nn.ModuleDict({"module": nn.Linear(1, 1), "other": nn.Linear(2, 1)})
+    model.module.register_parameter("other", nn.Parameter(torch.zeros(3)))
+    model.register_parameter("weight", nn.Parameter(torch.zeros(4)))
+    assert len(trained(model)) == len(list(model.parameters()))
+    assert list(trained(nn.ModuleDict({"module": net(0)}))) == list(trained(net(0)))
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 9))
@@ -234,3 +242,26 @@ def test_heads_that_break_readers_are_refused(text: bytes) -> None:
     whole = len(text).to_bytes(8, "little") + text
     with pytest.raises(ProtocolError):
         Snapshot.decode(np.frombuffer(whole + bytes(-len(whole) % 8), np.int64))
+
+
+class Giver:
+    """A communicator on which rank 0 says that it gives so many words."""
+
+    def __init__(self, words: int) -> None:
+        self._said = np.array([words], np.int64)
+
+    def broadcast(self, x: Any, timeout: float) -> Any:
+        return self._said if x.size == 1 else np.zeros(x.size, np.int64)
+
+
+@pytest.mark.parametrize("words", [-1, 0, 1 << 40])
+def test_a_snapshot_of_a_size_that_lies_is_refused_before_there_is_memory(words: int) -> None:
+    giver: Any = Giver(words)
+    with pytest.raises(ProtocolError, match="words is not one of this model"):
+        take(giver, 1.0, most_words(state_of(1, 0)))
+
+
+@pytest.mark.parametrize("outer", OUTERS)
+def test_no_snapshot_is_longer_than_may_be(outer: str) -> None:
+    state = state_of(1, 3, outer=OUTERS[outer])
+    assert Snapshot.of(state).encode().size <= most_words(state)

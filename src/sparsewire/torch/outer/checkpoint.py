@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sparsewire.torch.hooks.saved import residuals_of
-from sparsewire.torch.outer.state import ReplicaState
+from sparsewire.torch.outer.state import FragmentState, ReplicaState
 
-_KEYS = {"rank", "world_size", "steps", "rounds", "shared", "numbers", "residuals"}
+_KEYS = {"rank", "world_size", "steps", "rounds", "shared", "numbers", "residuals", "bases"}
 
 
 def saved(state: ReplicaState, steps: int, rank: int, world_size: int) -> dict[str, Any]:
@@ -19,12 +19,16 @@ def saved(state: ReplicaState, steps: int, rank: int, world_size: int) -> dict[s
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
     residuals: dict[str, Tensor] = {}
+    bases: dict[str, Tensor] = {}
     for each in state.fragments:
         tensors.update({k: v.detach().cpu().clone() for k, v in each.shared.tensors().items()})
         numbers.update(each.shared.numbers())
         if each.residual is not None:
             owed = each.residual.whole()
             residuals.update({slot.name: slot.of(owed) for slot in each.fragment.slots})
+        if each.base is not None:
+            base = each.base.cpu().clone()
+            bases.update({slot.name: slot.of(base) for slot in each.fragment.slots})
     return {
         "rank": rank,
         "world_size": world_size,
@@ -33,6 +37,7 @@ def saved(state: ReplicaState, steps: int, rank: int, world_size: int) -> dict[s
         "shared": tensors,
         "numbers": numbers,
         "residuals": residuals,
+        "bases": bases,
     }
 
 
@@ -58,10 +63,21 @@ def load(
                     slot.of(owed).copy_(residuals[slot.name])
             each.residual.load(owed)
         # The parameters are the model's, which has a state of its own.
-        each.base = None
+        each.base = _base(each, own["bases"])
     state.rounds = int(own["rounds"])
     state.loads += 1
     return int(own["steps"])
+
+
+def _base(state: FragmentState, bases: Mapping[str, Tensor]) -> Tensor | None:
+    """Where training started from, if not from the shared point, by the names of parameters."""
+    if not any(slot.name in bases for slot in state.fragment.slots):
+        return None
+    base = state.shared.vector.clone()
+    for slot in state.fragment.slots:
+        if slot.name in bases:
+            slot.of(base).copy_(bases[slot.name])
+    return base
 
 
 def _check(states: Sequence[Mapping[str, Any]], rank: int, world_size: int) -> None:

@@ -47,7 +47,6 @@ class Fragment:
             self.slots.append(Slot(name, tensor, self.elements, end, copies))
             self.elements = end
         self.device = self.slots[0].tensor.device
-        self.is_exact = all(slot.tensor.dtype is torch.float32 for slot in self.slots)
 
     def empty(self) -> Tensor:
         """A vector of the fragment, undefined."""
@@ -111,11 +110,14 @@ def local(parameter: Tensor) -> Tensor:
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
     """The parameters with gradients, by name, each once; DDP's and compile's prefixes left out."""
-    return {
-        name.replace("_orig_mod.", "").removeprefix("module."): parameter
+    named = {
+        name.replace("_orig_mod.", ""): parameter
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
+    # A model may have a part of its own that is called so.
+    prefix = "module." if all(name.startswith("module.") for name in named) else ""
+    return {name.removeprefix(prefix): parameter for name, parameter in named.items()}
 
 
 def cut(

@@ -18,6 +18,10 @@ from sparsewire.errors import MismatchError, ProtocolError
 from sparsewire.torch.outer.state import ReplicaState
 
 _WORD = 8
+_WORDS = 16
+"""The most words for an element: those of the point and of the outer optimizer."""
+_HEAD_WORDS = 1 << 14
+"""The most words beside, for a parameter."""
 # What readers of JSON and makers of tensors raise for heads that are none.
 _MALFORMED = (
     ArithmeticError,
@@ -51,6 +55,11 @@ class Snapshot(NamedTuple):
 
     def load_into(self, state: ReplicaState) -> None:
         """Take over the state, and see that its bits arrived; raises MismatchError if not."""
+        if len(self.tensors) != len(state.fragments):
+            raise MismatchError(
+                f"the shared state has {len(self.tensors)} fragments, and here are "
+                f"{len(state.fragments)}: give all replicas the same settings"
+            )
         with state.lock:
             for i, each in enumerate(state.fragments):
                 each.keep_base()
@@ -115,30 +124,49 @@ def give(communicator: Communicator, snapshot: Snapshot, timeout: float) -> None
     communicator.broadcast(np.array(words), timeout=timeout)
 
 
-def take(communicator: Communicator, timeout: float) -> Snapshot:
-    """Take the snapshot that rank 0 gives."""
-    size = communicator.broadcast(np.zeros(1, np.int64), timeout=timeout)
-    words = communicator.broadcast(np.empty(int(size[0]), np.int64), timeout=timeout)
-    return Snapshot.decode(words)
+def take(communicator: Communicator, timeout: float, limit: int) -> Snapshot:
+    """Take the snapshot that rank 0 gives, of at most `limit` words; raises ProtocolError."""
+    size = int(communicator.broadcast(np.zeros(1, np.int64), timeout=timeout)[0])
+    if not 0 < size <= limit:
+        raise ProtocolError(
+            f"a shared state of {size} words is not one of this model, which has at most {limit}: "
+            "give all replicas the same model and outer optimizer"
+        )
+    return Snapshot.decode(communicator.broadcast(np.empty(size, np.int64), timeout=timeout))
+
+
+def most_words(state: ReplicaState) -> int:
+    """More words than the state of any outer optimizer for this model has."""
+    fragments = [each.fragment for each in state.fragments]
+    slots = sum(len(each.slots) for each in fragments)
+    return _WORDS * sum(each.elements for each in fragments) + _HEAD_WORDS * (1 + slots)
 
 
 class Copying:
-    """A thread that gives, or takes, a copy; `snapshot` is the future of what it took."""
+    """A thread that gives, or takes, a copy; `snapshot` is the future of what it took.
+
+    `limit`: the most words that it takes.
+    """
 
     def __init__(
-        self, connect: Callable[[], Communicator], snapshot: Snapshot | None, timeout: float
+        self,
+        connect: Callable[[], Communicator],
+        snapshot: Snapshot | None,
+        timeout: float,
+        limit: int = 0,
     ) -> None:
         self.snapshot: Future[Snapshot | None] = Future()
         self._connect = connect
         self._given = snapshot
         self._timeout = timeout
+        self._limit = limit
         threading.Thread(target=self._run, name="sparsewire-copy", daemon=True).start()
 
     def _run(self) -> None:
         try:
             with self._connect() as communicator:
                 if self._given is None:
-                    self.snapshot.set_result(take(communicator, self._timeout))
+                    self.snapshot.set_result(take(communicator, self._timeout, self._limit))
                 else:
                     give(communicator, self._given, self._timeout)
                     self.snapshot.set_result(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from typing import Any
 
@@ -15,8 +14,14 @@ from sparsewire.torch.outer.records import Arrivals, agreed, stand
 from sparsewire.torch.outer.stats import Counters
 
 _ATTEMPTS = 20
+_CONNECT_S = 5.0
+"""Seconds to connect after a meeting, at the first attempt; twice as many at each other."""
 # Errors after which the members that are left can go on; others are told to the user.
 _ENDINGS = (Error, PeerLost, Timeout)
+
+
+class WorkerLost(Error):
+    """Another worker of this replica is lost or stuck, so the replica cannot go on."""
 
 
 def ends_epoch(error: BaseException) -> bool:
@@ -41,6 +46,7 @@ class Members:
         self._counters = counters
         self._epoch: Epoch | None = None
         self._communicator: sparsewire.Communicator | None = None
+        self._stood = -1
         self._told = (0, 0)
         self._owed: dict[str, float] = {}
         self.standings: Any = None
@@ -58,20 +64,13 @@ class Members:
     def meet(self, lost: Collection[str], committed: int, prepared: int, has_state: bool) -> None:
         """Agree on an epoch without the lost, connect, and learn where each member stands.
 
-        Raises Error if that fails again and again.
+        Raises Error if nobody can agree, or if connecting fails again and again.
         """
         self._end_epoch()
+        own = {"committed": committed, "prepared": prepared, "has_state": has_state}
         for attempt in range(_ATTEMPTS):
             try:
-                epoch = self._agree(lost)
-                self._communicator = self._connect(epoch)
-                self.standings = stand(
-                    self.communicator,
-                    self.timeout,
-                    committed=committed,
-                    prepared=prepared,
-                    has_state=has_state,
-                )
+                self._stand(lost, self._connect_limit(attempt), own)
                 break
             except Error as error:
                 self._end_epoch()
@@ -80,28 +79,38 @@ class Members:
                 lost = self.lost_by(error)
         self._count_lost()
 
-    def _agree(self, lost: Collection[str]) -> Epoch:
+    def _stand(self, lost: Collection[str], limit: float, own: dict[str, int]) -> None:
+        """Agree on an epoch, connect, and tell the others where this replica stands."""
+        joined = -1 if self._epoch is None else self._epoch.number
+        self._agree(lost)
+        self._communicator = self._connect(self.epoch, limit)
+        self.standings = stand(
+            self.communicator, self.timeout, joined=joined, stood=self._stood, **own
+        )
+        self._stood = self.epoch.number
+
+    def _connect_limit(self, attempt: int) -> float:
+        """Seconds to connect: who has met is there, but the first members may start apart."""
+        if self._epoch is None:
+            return self.timeout
+        return min(self.timeout, _CONNECT_S * (1 << attempt))
+
+    def _agree(self, lost: Collection[str]) -> None:
         try:
             self._epoch = self._membership.reconfigure(self._epoch, lost)
         except Excluded:
             # The others took this replica for lost; it comes back as one that is new.
             self._epoch = self._membership.reconfigure(None, ())
-        return self._epoch
 
-    def _connect(self, epoch: Epoch) -> sparsewire.Communicator:
-        return self.connected(epoch, "mesh", epoch.rank, len(epoch.members))
+    def _connect(self, epoch: Epoch, limit: float) -> sparsewire.Communicator:
+        store = PrefixStore("mesh", epoch.store)
+        return _connected(store, epoch.rank, len(epoch.members), limit)
 
-    def connected(
-        self, epoch: Epoch, purpose: str, rank: int, world_size: int
-    ) -> sparsewire.Communicator:
-        """A communicator of some members of an epoch; all of these call this."""
-        return sparsewire.init(
-            PrefixStore(purpose, epoch.store),
-            rank=rank,
-            world_size=world_size,
-            timeout=self.timeout,
-            aggregators=[],
-        )
+    def connected_pair(self, epoch: Epoch, purpose: str, rank: int) -> sparsewire.Communicator:
+        """A communicator of two members of an epoch, which both call this, in any thread."""
+        # A store lets one thread wait at a time, and the thread of rounds must not wait for this.
+        store = PrefixStore(purpose, epoch.store.clone())
+        return _connected(store, rank, 2, self.timeout)
 
     def _count_lost(self) -> None:
         """Count the members that are gone without having left, and what they owed."""
@@ -114,11 +123,21 @@ class Members:
         self._counters.members = len(names)
         self._counters.epochs += 1
 
+    def check(self) -> None:
+        """Raise the engine's error if the communicator is broken, so that the members meet."""
+        if self.communicator.status()["failure"] is not None:
+            self.communicator.barrier(self.timeout)
+
     def all_inside(self, is_so: bool) -> bool:
         """Whether it is so on all workers of this replica; a collective call among these."""
         if self._inside is None:
             return is_so
-        return all(agreed(self._inside, is_so, self.timeout))
+        try:
+            return all(agreed(self._inside, is_so, self.timeout))
+        except Error as error:
+            raise WorkerLost(
+                f"a worker of this replica is lost ({error}): start the whole replica again"
+            ) from error
 
     def note(self, arrivals: Arrivals) -> None:
         """Remember what members owe, in case they are lost."""
@@ -168,6 +187,5 @@ class Members:
         self._membership.close()
 
 
-def monotonic() -> float:
-    """The clock of deadlines, in seconds."""
-    return time.monotonic()
+def _connected(store: Any, rank: int, world_size: int, limit: float) -> sparsewire.Communicator:
+    return sparsewire.init(store, rank=rank, world_size=world_size, timeout=limit, aggregators=[])

@@ -22,7 +22,7 @@ from sparsewire.torch.outer.fragments import cut, masters_of, trained
 from sparsewire.torch.outer.members import Members
 from sparsewire.torch.outer.membership.by_store import StoreMembership
 from sparsewire.torch.outer.membership.membership import Membership
-from sparsewire.torch.outer.records import Part
+from sparsewire.torch.outer.records import Arrivals, Part
 from sparsewire.torch.outer.round_thread import RoundThread
 from sparsewire.torch.outer.rounds import Average, Offer, Rounds
 from sparsewire.torch.outer.shared_point import MakeOptimizer, maker_of
@@ -135,7 +135,11 @@ class OuterOptimizer:
         self._hook = self.inner[-1].register_step_post_hook(lambda *_: self._stepped())
 
     def _join(self) -> None:
-        self._thread.joined.wait()
+        try:
+            self._thread.joined.wait()
+        except BaseException:  # Such as KeyboardInterrupt: nobody else could close it.
+            self._thread.stop()
+            raise
         if self._thread.error is not None:
             raise self._thread.error
         with self._state.lock:
@@ -158,14 +162,26 @@ class OuterOptimizer:
     def _take_part(self, part: Part) -> None:
         """Wait for one round with this replica's delta, and go on from where it leads."""
         begun = time.monotonic()
-        while not self._is_given_up():
+        # Who leaves gives what it owes, even if its delta was given up.
+        while not self._is_given_up() or part is not Part.CONTRIBUTES:
             offer = self._offer(part)
-            if offer.outcome.result() is not None:
+            if self._awaited(offer) is not None:
                 with self._state.lock:
                     self._state.due(offer.number).restart()
                 break
         self._last = self.steps
         self._rest(begun)
+
+    def _awaited(self, offer: Offer) -> Arrivals | None:
+        """The end of an offer's round. If the wait is interrupted, it lands after the next step."""
+        self._fly(offer, self.steps)
+        try:
+            arrived = offer.outcome.result()
+        except Exception:
+            self._flight = None
+            raise
+        self._flight = None
+        return arrived
 
     def _is_given_up(self) -> bool:
         """If this replica has missed too many rounds, give up its delta."""
@@ -180,11 +196,14 @@ class OuterOptimizer:
 
     def _take_off(self) -> None:
         """Begin a round whose sum travels during the next inner steps."""
-        offer = self._offer(Part.CONTRIBUTES)
+        self._fly(self._offer(Part.CONTRIBUTES), self.steps + self.schedule.delay)
+        self._begun = time.monotonic()
+
+    def _fly(self, offer: Offer, lands: int) -> None:
+        """An offer's round is on its way, and training may go on from where the parameters are."""
         fragment = self._state.due(offer.number).fragment
         left = fragment.read(fragment.empty()) if self._mix == CORRECTED else None
-        self._flight = Flight(offer, self.steps + self.schedule.delay, left)
-        self._begun = time.monotonic()
+        self._flight = Flight(offer, lands, left)
 
     def _land(self) -> None:
         """Wait for the sum that was on its way, and merge where it leads."""

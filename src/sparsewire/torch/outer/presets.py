@@ -28,7 +28,8 @@ class Preset:
 class SignDescent(Optimizer):
     """theta <- theta - lr sign(gradient): the last step of DeMo, and of signSGD.
 
-    lr is the learning rate that `inner` has at the time, so that it follows a schedule.
+    lr is the learning rate that `inner` has at the time, so that it follows a schedule. This must
+    be the same on all replicas in each round: of one that is late, or new, it may not be.
     """
 
     def __init__(self, parameters: Any, inner: Optimizer) -> None:

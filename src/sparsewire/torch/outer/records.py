@@ -41,7 +41,15 @@ _ARRIVAL = np.dtype(
         ("wishes", "<i8"),
     ]
 )
-_STANDING = np.dtype([("committed", "<i8"), ("prepared", "<i8"), ("has_state", "<i8")])
+_STANDING = np.dtype(
+    [
+        ("committed", "<i8"),
+        ("prepared", "<i8"),
+        ("has_state", "<i8"),
+        ("joined", "<i8"),
+        ("stood", "<i8"),
+    ]
+)
 
 
 class Arrivals:
@@ -128,8 +136,14 @@ def arrive(
 
 
 def stand(communicator: Communicator, timeout: float, **own: Any) -> Any:
-    """Tell all members where this replica stands, and give where they stand, in rank order."""
-    return _exchanged(communicator, _STANDING, own, timeout)
+    """Tell all members where this replica stands, and give where they stand, in rank order.
+
+    `joined` is the last epoch that had this replica, and `stood` the last whose standings it knows.
+    If others stood in a later one, they went on without it, and its state is not the shared one.
+    """
+    rows = _exchanged(communicator, _STANDING, own, timeout)
+    rows["has_state"] &= rows["joined"] >= rows["stood"].max()
+    return rows
 
 
 def agreed(communicator: Communicator, is_ready: bool, timeout: float) -> list[bool]:

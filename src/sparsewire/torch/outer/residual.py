@@ -21,6 +21,7 @@ class Residual:
         self.beta = beta
         self.inherited: Tensor | None = None
         self._turned: Tensor | None = None
+        """What had been inherited when the vector was turned, which holds it since."""
         self._norm: float | None = None
 
     def turn(self, vector: Tensor) -> None:
@@ -37,6 +38,8 @@ class Residual:
         free, self.vector, self._norm = self.vector, left, None
         if self._turned is self.inherited:
             self.inherited = None
+        elif self._turned is not None and self.inherited is not None:
+            self.inherited = self.inherited - self._turned
         return free
 
     def inherit(self, owed: Tensor) -> None:

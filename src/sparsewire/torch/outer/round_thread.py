@@ -3,9 +3,7 @@ there in time, and meets the others again when members come or go."""
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -13,40 +11,16 @@ from typing import Any
 import numpy as np
 
 from sparsewire.errors import CompressError, Error
-from sparsewire.torch.outer.joining import Copying, Snapshot, give, take
+from sparsewire.torch.outer.deadline import Deadline
+from sparsewire.torch.outer.joining import Copying, Snapshot, give, most_words, take
 from sparsewire.torch.outer.members import Members, ends_epoch
 from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.records import GIVING, Arrivals, Part
 from sparsewire.torch.outer.rounds import Offer, Prepared, Rounds
 from sparsewire.torch.outer.state import ReplicaState
 
-_GRACE_MIN_S = 5.0
-
-
-class Deadline:
-    """How long members wait for each other's inner steps.
-
-    From the end of a round on, the median time of the last round's inner steps, and `grace` seconds
-    more; None: as much again, and at least 5 s. There is no limit before the first round.
-    """
-
-    def __init__(self, grace: float | None) -> None:
-        self._grace = grace
-        self._expected: float | None = None
-        self._begun = time.monotonic()
-
-    def begin(self, arrivals: Arrivals | None = None) -> None:
-        """A round has ended, so the next inner steps begin."""
-        self._begun = time.monotonic()
-        if arrivals is not None and arrivals.worked() > 0:
-            self._expected = arrivals.worked()
-
-    def left(self) -> float:
-        """Seconds until the round goes on without this replica's contribution."""
-        if self._expected is None:
-            return math.inf
-        grace = max(_GRACE_MIN_S, self._expected) if self._grace is None else self._grace
-        return self._begun + self._expected + grace - time.monotonic()
+_LOOK_S = 0.1
+"""How often a thread that waits for the training loop looks whether the others meet."""
 
 
 class RoundThread:
@@ -92,11 +66,15 @@ class RoundThread:
             self._changed.notify_all()
         return offer
 
-    def close(self) -> None:
-        """End after the round in flight, and leave. Idempotent."""
+    def stop(self) -> None:
+        """Have the thread end after the round in flight, and leave. Idempotent."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait for the end."""
+        self.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -115,9 +93,10 @@ class RoundThread:
             self._fail(error)
         finally:
             self.enter(Phase.ENDED)
-            self._members.close()
+            # First whoever waits, since a membership may fail to close.
             self._end_offer(Error("the outer optimizer was closed before the round"))
             self.joined.set()
+            self._members.close()
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
@@ -134,15 +113,15 @@ class RoundThread:
         """Wait for the training loop, or for the deadline, and take part in one round."""
         self.enter(Phase.WAITING)
         self._rounds.survey()
-        offer = self._awaited()
-        if self._closing:
-            return
-        # A replica contributes with all its workers, or not at all.
-        gives = offer.part in GIVING and self._rounds.has_state
-        if not self._members.all_inside(gives):
-            offer = Offer(offer.number)
         try:
-            arrivals = self._rounds.run(offer)
+            offer = self._awaited() if self._rounds.has_state else self._observed()
+            if self._closing:
+                return
+            # A replica contributes with all its workers, or not at all.
+            gives = offer.part in GIVING and self._rounds.has_state
+            if not self._members.all_inside(gives):
+                offer = Offer(offer.number)
+            arrivals = self._rounds.run(offer, self._deadline.slack())
         except CompressError as error:
             # The round counts for nobody. The training loops are told, and may go on.
             self._deadline.begin()
@@ -166,18 +145,20 @@ class RoundThread:
             self._meet(leaving)
 
     def _awaited(self) -> Offer:
-        """The training loop's offer, or that of a replica that is late or has no state yet."""
+        """The training loop's offer, or that of a replica that is late.
+
+        Raises the engine's errors if the others meet meanwhile: they do not wait for inner steps.
+        """
         with self._changed:
             while not self._closing:
-                if not self._rounds.has_state:
-                    return self._observed()
                 if self._offer is not None and self._offer.number == self._state.rounds:
                     return self._offer
                 self._end(self._offer, None)
                 left = self._deadline.left()
                 if left <= 0:
                     return Offer(self._state.rounds)
-                self._changed.wait(None if left == math.inf else left)
+                self._changed.wait(min(left, _LOOK_S))
+                self._members.check()
             return Offer(self._state.rounds)
 
     def _end(self, offer: Offer | None, arrivals: Arrivals | None) -> None:
@@ -193,11 +174,7 @@ class RoundThread:
         copying = self._copying
         if copying is not None and copying.snapshot.done():
             self._copying = None
-            # If the member that gave it was lost, the next meeting names another.
-            if copying.snapshot.exception() is None:
-                snapshot = copying.snapshot.result()
-                assert snapshot is not None, "a copy that was taken is there"
-                self._take_over(snapshot)
+            self._take_over(_copied(copying))
         return Offer(self._state.rounds)
 
     def _take_over(self, snapshot: Snapshot) -> None:
@@ -219,13 +196,15 @@ class RoundThread:
         standings = self._members.standings
         holders = standings["has_state"] == 1
         top = int(standings["committed"][holders].max()) if holders.any() else 0
-        if prepared is not None:
+        if not holders[self._members.epoch.rank]:
+            rounds.look_on()
+        elif prepared is not None:
             self._resolve(prepared, is_counted=top > prepared.number)
         rounds.reset_sums()
         if holders.any():
             self._copy(holders & (np.maximum(standings["prepared"], standings["committed"]) >= top))
         else:
-            self._begin()
+            self._begin_again_if_one_is_lost()
 
     def _resolve(self, prepared: Prepared, is_counted: bool) -> None:
         """If one member has committed the round that was in flight, all do; else nobody does.
@@ -238,6 +217,14 @@ class RoundThread:
         else:
             self._rounds.give_up()
 
+    def _begin_again_if_one_is_lost(self) -> None:
+        try:
+            self._begin()
+        except Error as error:
+            if not ends_epoch(error):
+                raise
+            self._meet(self._members.lost_by(error))
+
     def _begin(self) -> None:
         """Nobody has a shared state yet: it is that of rank 0."""
         members = self._members
@@ -246,7 +233,7 @@ class RoundThread:
             self._rounds.has_state = True
             self.joined.set()
         else:
-            self._take_over(take(members.communicator, members.timeout))
+            self._take_over(take(members.communicator, members.timeout, most_words(self._state)))
             for each in self._state.fragments:
                 each.base = None
 
@@ -258,9 +245,24 @@ class RoundThread:
         if epoch.rank == donor and receivers:
             snapshot = Snapshot.of(self._state)
             for rank in receivers:
-                connect = partial(self._members.connected, epoch, f"copy-{rank}", 0, 2)
+                connect = partial(self._members.connected_pair, epoch, f"copy-{rank}", 0)
                 Copying(connect, snapshot, timeout)
         elif epoch.rank in receivers:
-            self._rounds.has_state = False
-            connect = partial(self._members.connected, epoch, f"copy-{epoch.rank}", 1, 2)
-            self._copying = Copying(connect, None, timeout)
+            self._rounds.look_on()
+            connect = partial(self._members.connected_pair, epoch, f"copy-{epoch.rank}", 1)
+            self._copying = Copying(connect, None, timeout, most_words(self._state))
+
+
+def _copied(copying: Copying) -> Snapshot:
+    """The snapshot that was taken.
+
+    Raises Error, after which the members meet and name another that gives it, and others as is.
+    """
+    try:
+        snapshot = copying.snapshot.result()
+    except Error as error:
+        if not ends_epoch(error):
+            raise
+        raise Error(f"the copy of the shared state did not arrive: {error}") from error
+    assert snapshot is not None, "a copy that was taken is there"
+    return snapshot

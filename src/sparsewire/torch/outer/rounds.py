@@ -22,6 +22,7 @@ from sparsewire.torch.outer.records import GIVING, Arrivals, Part, agreed, arriv
 from sparsewire.torch.outer.state import ReplicaState
 from sparsewire.torch.outer.stats import Counters
 from sparsewire.torch.outer.sums.sums import Added, Sums
+from sparsewire.torch.outer.sums.whole import check_sum
 from sparsewire.torch.outer.tiles import scale
 
 _FLUSHING = (Part.FLUSHES, Part.LEAVES)
@@ -94,15 +95,17 @@ class Rounds:
         self._size = 0.0
         self._told: tuple[tuple[int, int], dict[str, Any]] | None = None
 
-    def run(self, offer: Offer) -> Arrivals:
+    def run(self, offer: Offer, slack: float) -> Arrivals:
         """Take part in one round; a collective call. The round counts for all members or for none.
+
+        Others may arrive `slack` seconds later than a collective may take.
 
         Raises CompressError on every member if one cannot contribute or read a contribution,
         MismatchError if shared states differ, and the engine's errors.
         """
         begun = time.monotonic()
         self._enter(Phase.ARRIVING)
-        arrivals = self._arrive(offer)
+        arrivals = self._arrive(offer, slack)
         if arrivals.contributors:
             self._add(arrivals, offer)
             self._enter(Phase.COMMITTING)
@@ -114,13 +117,13 @@ class Rounds:
             self._counters.peak_bytes_per_s = max(self._counters.peak_bytes_per_s, peak)
         return arrivals
 
-    def _arrive(self, offer: Offer) -> Arrivals:
+    def _arrive(self, offer: Offer, slack: float) -> Arrivals:
         members = self._members
         own = self.survey()
         arrivals = arrive(
             members.communicator,
             members.epoch.members,
-            members.timeout,
+            members.timeout + slack,
             part=offer.part if self.has_state else Part.OBSERVES,
             moved=offer.moved,
             worked=offer.worked,
@@ -184,7 +187,10 @@ class Rounds:
         if flushed is not None:
             total += flushed
         # A quotient of two ranks' bits may not depend on who computes it: all multiply.
-        size = scale(total, 1 / self._divisor(arrivals))
+        divisor = self._divisor(arrivals)
+        size = scale(total, 1 / divisor)
+        if not self._adding.is_paired:
+            size *= divisor / arrivals.contributors
         return Prepared(number, total, offer, added, arrivals, arrivals.drift(size))
 
     def _divisor(self, arrivals: Arrivals) -> int:
@@ -201,7 +207,8 @@ class Rounds:
         own = _on_host(offer.vector) if offer.part in _FLUSHING else np.zeros(elements, np.float32)
         total = np.empty(elements, np.float32)
         self._members.communicator.all_reduce(own, out=total, timeout=self._members.timeout)
-        return torch.from_numpy(total)
+        share = 1 / arrivals.holders if self._adding.is_paired else 1.0  # Pairs give means.
+        return torch.from_numpy(check_sum(total)) * share
 
     def commit(self) -> None:
         """Apply the prepared round; nothing can fail from here on."""
@@ -255,6 +262,13 @@ class Rounds:
         self.prepared = None
         self._counters.aborted += 1
 
+    def look_on(self) -> None:
+        """This replica has no shared state that counts, and waits for a copy."""
+        if self.prepared is not None:
+            self.give_up()
+        self._queued.clear()
+        self.has_state = False
+
     def reset_sums(self) -> None:
         """The members have changed: owners hand what they owe to residuals."""
         states = self._state.fragments
@@ -278,6 +292,7 @@ class Rounds:
                     due.shared.advance(mean.to(due.fragment.device))
                     self._state.rounds = number + 1
         self._queued.clear()
+        self._told = None
         self.has_state = True
 
 

@@ -48,13 +48,6 @@ class FragmentState:
         if self.base is None:
             self.base = self.shared.vector.clone()
 
-    def rebase(self) -> None:
-        """Carry what training has done since `base` over to the shared point of now."""
-        if self.base is not None:
-            self.fragment.moved(self.base, self._delta)
-            self.fragment.write(torch.sub(self.shared.vector, self._delta, out=self._delta))
-            self.base = None
-
     def restart(self) -> None:
         """Give up what training has done, and start from the shared point."""
         self.base = None

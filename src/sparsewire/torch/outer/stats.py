@@ -19,7 +19,7 @@ class Counters:
     discarded: int = 0
     """How often it missed so many rounds that its delta was given up."""
     aborted: int = 0
-    """Rounds that were begun and not committed: a member was lost, or refused."""
+    """Rounds whose sum was there, and that were not committed: a member was lost, or refused."""
     members: int = 1
     contributors: int = 0
     """Members, and contributors of the last round."""
@@ -27,7 +27,8 @@ class Counters:
     """How often the members agreed on who takes part."""
     bytes_up: int = 0
     bytes_down: int = 0
-    """Bytes of this replica's frames on the wire, without headers of TCP and IP."""
+    """Bytes of this replica's frames on the wire, without headers of TCP and IP, and without the
+    copies that newcomers get."""
     peak_bytes_per_s: float = 0.0
     """The most bytes of a round, up or down, by the seconds that the round took."""
     delta_norm: float = 0.0

@@ -17,7 +17,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from sparsewire.errors import Error, Timeout
-from sparsewire.torch.outer.membership.membership import Epoch, Excluded, Membership
+from sparsewire.torch.outer.membership.membership import (
+    Epoch,
+    Excluded,
+    Membership,
+    Unanswered,
+)
 
 _POLL_S = 0.01
 _MEETING = "meeting"
@@ -35,7 +40,8 @@ class StoreMembership(Membership):
 
     `name` is this replica's, unlike all others', also those of earlier lives. A job begins once
     `expect` replicas are there; later ones join it. `grace`: seconds that a meeting waits for
-    members that nobody knows to be lost. `timeout`: seconds that a newcomer waits to be let in.
+    members that nobody knows to be lost; then the others go on without. `timeout`: seconds that a
+    newcomer waits to be let in.
     """
 
     def __init__(
@@ -101,7 +107,7 @@ class StoreMembership(Membership):
                         # It was answered without this replica, which was not there in time.
                         wish = self._wish(decided.wishes)
             time.sleep(_POLL_S)
-        raise Timeout(
+        raise Unanswered(
             f"replica {self.name!r} waited {self._timeout:g} s and was not let in: are the others "
             "at work, and do they meet at the same address?"
         )

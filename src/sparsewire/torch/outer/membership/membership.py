@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sparsewire.errors import Error
+from sparsewire.errors import Error, Timeout
 
 
 class Epoch(NamedTuple):
@@ -31,6 +31,10 @@ class Excluded(Error):
     """The others have agreed on an epoch without this replica, which may ask to join again."""
 
 
+class Unanswered(Timeout):
+    """Nobody let this replica in, for as long as it was told to wait."""
+
+
 class Membership(ABC):
     """Yields epochs. The thread of rounds calls it, and nobody else."""
 
@@ -40,8 +44,8 @@ class Membership(ABC):
 
         `last` is the epoch that ended; without, this replica is new, and waits to be let in.
         Replicas that asked to join are let in. A collective call of all that are left. Raises
-        Excluded if the others agreed on an epoch without this replica, and Error if nobody can
-        agree.
+        Excluded if the others agreed on an epoch without this replica, Unanswered if nobody answers
+        in time, and Error if this epoch cannot be, after which it is called again.
         """
 
     def wishes(self, epoch: Epoch) -> bool:

@@ -17,7 +17,7 @@ from torchft.manager import Manager
 from torchft.process_group import ProcessGroup, create_store_client
 
 from sparsewire.errors import Error, Timeout
-from sparsewire.torch.outer.membership.membership import Epoch, Membership
+from sparsewire.torch.outer.membership.membership import Epoch, Membership, Unanswered
 
 # As the lighthouse's page has it: the Manager appends a UUID to the replica's name.
 _HEARTBEAT = re.compile(r"([^\s<>:]+):[0-9a-f-]{36}: seen ([0-9.]+)s ago")
@@ -91,7 +91,7 @@ class TorchftMembership(Membership):
             self._manager.start_quorum(allow_heal=False, timeout=self._timeout)
             return self._epoch()
         except TimeoutError as error:
-            raise Timeout(
+            raise Unanswered(
                 f"the lighthouse at {self._lighthouse} gave replica {self.name!r} no quorum "
                 f"({error}): are as many replicas alive as its min_replicas?"
             ) from error
