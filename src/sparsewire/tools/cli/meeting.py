@@ -1,9 +1,11 @@
 """`sparsewire meeting`: the place where replicas of outer optimizers meet, which outlives them."""
 
 import signal
+from typing import Any
 
 import click
 
+from sparsewire.errors import Error
 from sparsewire.tools.cli.failure import exit_on_error
 from sparsewire.tools.experiment.extras import require
 
@@ -16,20 +18,35 @@ def meeting(bind: str) -> None:
     """Serve the place where replicas meet that train across slow links, until interrupted.
 
     Replicas pass `membership=outer.meeting_at("HOST:PORT", name, expect)` to their OuterOptimizer;
-    see docs/outer.md. No tensor goes through here, only who takes part and at which addresses. It
-    needs no secret to be read: keep it inside your VPN, and set SPARSEWIRE_SECRET on the replicas,
-    whose connections it authenticates.
+    see docs/outer.md. No tensor goes through here, only names and addresses. It asks nobody for a
+    secret, so keep it inside your VPN. Set SPARSEWIRE_SECRET on the replicas: it authenticates
+    their connections.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exit_on_error():
-        require("torch", extra="torch")
         from sparsewire.options import parse_address
-        from sparsewire.torch.outer import serve_meeting
 
         address = parse_address(bind)
-        server = serve_meeting(*address)
-        click.echo(f"replicas meet at {address[0]}:{server.port}")
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            return
+        require("torch", extra="torch")
+        server = _served(*address)
+    # A service manager stops it with SIGTERM: end as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        click.echo(f"replicas meet at {address._replace(port=server.port)}; Ctrl-C ends this")
+        signal.pause()
+    except KeyboardInterrupt:
+        pass
+
+
+def _served(host: str, port: int) -> Any:
+    """The store in which replicas meet. Raises Error if nothing can listen there."""
+    from torch.distributed import DistError
+
+    from sparsewire.torch.outer import serve_meeting
+
+    try:
+        return serve_meeting(host, port)
+    except (DistError, OSError) as error:
+        raise Error(
+            f"cannot listen on port {port} of {host} ({error}): if another process has the port, "
+            "choose another with --bind, HOST:PORT, and give replicas that"
+        ) from error
