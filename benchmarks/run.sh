@@ -216,6 +216,8 @@ program memory memory_beside.py
 program balance owners_load.py
 program precision precision_bytes.py
 program entropy entropy.py
+program outer_sums outer_sums.py lab
+program outer_sums outer_sums.py formula
 program outer_step outer_step.py
 program outer_kills outer_kills.py
 program weights weights_delta.py

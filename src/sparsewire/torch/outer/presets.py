@@ -77,6 +77,7 @@ PRESETS: dict[str, Preset] = {
         {
             "every": 30,
             "compressor": "fp4",
+            "decay": 0.0,
             "strided": True,
             "delay": 1,
             "mix": 0.5,
