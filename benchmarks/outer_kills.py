@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--deadline", default="2", help="seconds that a round waits for the late")
-    parser.add_argument("--record", action="store_true", help="write rows of the record outer_kills")
+    parser.add_argument("--record", action="store_true", help="write the record outer_kills")
     given = parser.parse_args()
     common = ["--rounds", "100000", "--every", "2", "--step-s", "0.02", "--width", "2000"]
     common += ["--deadline", given.deadline, "--compressor", COMPRESSOR]

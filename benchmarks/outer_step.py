@@ -50,7 +50,7 @@ def one_round(optimizer: outer.OuterOptimizer, model: Any, moves: torch.Tensor) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help="write rows of the record outer_step")
+    parser.add_argument("--record", action="store_true", help="write the record outer_step")
     given = parser.parse_args()
     for name, compressor in COMPRESSORS.items():
         row = measured(compressor)
