@@ -159,21 +159,20 @@ def differing(rank: int, membership: Any, **odd: Any) -> None:
 
 @pytest.mark.parametrize(
     "odd",
-    [{"outer": partial(SGD, lr=0.5)}, {"outer": partial(SGD, lr=1.0, momentum=0.5)}],
-    ids=["rate", "momentum"],
+    [
+        {"outer": partial(SGD, lr=0.5)},
+        {"outer": partial(SGD, lr=1.0, momentum=0.5)},
+        {"compressor": "top-k:4"},
+        {"fragments": 2},
+        {"average": "contributors"},
+        {"seed": 1},
+    ],
+    ids=["rate", "momentum", "compressor", "fragments", "average", "seed"],
 )
-def test_another_outer_optimizer_is_named(odd: Any) -> None:
+def test_a_replica_with_other_settings_is_named_before_the_first_round(odd: Any) -> None:
     for each in outcomes(3, partial(differing, **odd)):
         assert isinstance(each, MismatchError)
-        assert "replica 'replica-1' differs" in str(each)
-
-
-@pytest.mark.parametrize("odd", [{"compressor": "top-k:4"}, {"fragments": 2}], ids=str)
-def test_a_replica_with_other_settings_raises_and_holds_nobody_up(odd: Any) -> None:
-    first, wrong, last = outcomes(3, partial(differing, **odd))
-    assert isinstance(wrong, MismatchError)
-    # Others go on without it, unless they saw the calls that differ.
-    assert all(each is None or isinstance(each, MismatchError) for each in (first, last))
+        assert "replica 'replica-1' has other settings" in str(each)
 
 
 def flipped(rank: int, membership: Any, fragments: int) -> None:

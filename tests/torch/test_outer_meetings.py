@@ -120,7 +120,7 @@ def test_a_copy_whose_other_end_is_dead_leaves_the_store_to_rounds() -> None:
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store = TCPStore("127.0.0.1", server.port)
     epoch = Epoch(0, ("dead", "taker"), 1, PrefixStore("epoch", store))
-    taker = Members(StoreMembership(store, "taker", 2), 4.0, Counters())
+    taker = Members(StoreMembership(store, "taker", 2), 4.0, Counters(), 0)
     before = server.num_keys()
     copying = Copying(partial(taker.connected_pair, epoch, "copy", 1), None, 4.0)
     while server.num_keys() == before:

@@ -9,6 +9,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 import sparsewire
 from sparsewire.errors import Error, PeerLost, Timeout
+from sparsewire.torch.outer.agreement import check_agreement
 from sparsewire.torch.outer.membership.membership import Epoch, Excluded, Membership
 from sparsewire.torch.outer.records import Arrivals, agreed, stand
 from sparsewire.torch.outer.stats import Counters
@@ -37,6 +38,7 @@ class Members:
         membership: Membership,
         timeout: float,
         counters: Counters,
+        agreement: int,
         inside: sparsewire.Communicator | None = None,
     ) -> None:
         self._membership = membership
@@ -44,6 +46,7 @@ class Members:
         self.timeout = timeout
         """Seconds for a collective, and at most for connecting."""
         self._counters = counters
+        self._agreement = agreement
         self._epoch: Epoch | None = None
         self._communicator: sparsewire.Communicator | None = None
         self._stood = -1
@@ -64,10 +67,12 @@ class Members:
     def meet(self, lost: Collection[str], committed: int, prepared: int, has_state: bool) -> None:
         """Agree on an epoch without the lost, connect, and learn where each member stands.
 
-        Raises Error if nobody can agree, or if connecting fails again and again.
+        Raises MismatchError if settings differ, and Error if nobody can agree, or if connecting
+        fails again and again.
         """
         self._end_epoch()
         own = {"committed": committed, "prepared": prepared, "has_state": has_state}
+        own["agreement"] = self._agreement
         for attempt in range(_ATTEMPTS):
             try:
                 self._stand(lost, self._connect_limit(attempt), own)
@@ -77,6 +82,7 @@ class Members:
                 if not ends_epoch(error) or attempt == _ATTEMPTS - 1:
                     raise
                 lost = self.lost_by(error)
+        check_agreement(map(int, self.standings["agreement"]), self.epoch.members)
         self._count_lost()
 
     def _stand(self, lost: Collection[str], limit: float, own: dict[str, int]) -> None:

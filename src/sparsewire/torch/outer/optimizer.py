@@ -18,6 +18,7 @@ from sparsewire.errors import Error
 from sparsewire.meeting.connect import init
 from sparsewire.torch.outer import checkpoint
 from sparsewire.torch.outer.adding import Adding
+from sparsewire.torch.outer.agreement import agreement_of
 from sparsewire.torch.outer.fragments import cut, masters_of, trained
 from sparsewire.torch.outer.members import Members
 from sparsewire.torch.outer.membership.by_store import StoreMembership
@@ -119,7 +120,10 @@ class OuterOptimizer:
         beta = None if adding.is_dense else decay
         self._state = ReplicaState([FragmentState(each, make, beta) for each in cuts])
         inside = None if replica_group is None else _inside(replica_group, timeout)
-        members = Members(membership or _ranks_of(process_group), timeout, self._counters, inside)
+        agreement = agreement_of(self._state, adding, averaged)
+        members = Members(
+            membership or _ranks_of(process_group), timeout, self._counters, agreement, inside
+        )
 
         def rounds(enter: Any) -> Rounds:
             return Rounds(self._state, adding, members, averaged, self._counters, enter)

@@ -48,6 +48,7 @@ _STANDING = np.dtype(
         ("has_state", "<i8"),
         ("joined", "<i8"),
         ("stood", "<i8"),
+        ("agreement", "<i8"),
     ]
 )
 
