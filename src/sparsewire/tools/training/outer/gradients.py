@@ -1,0 +1,38 @@
+"""Methods that average the gradients of each step: DistributedDataParallel, without or with a hook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from sparsewire.tools.training.outer.method import Averaged, Method, adamw
+from sparsewire.tools.training.outer.order import Order
+from sparsewire.tools.training.trial import Averaging
+
+_TOP_K = "feedback/rounded:4:4+span-top-k:4:512"
+"""The operator of `topk_hook`."""
+
+
+def _gradients(name: str, in_words: str, averaging: str) -> Method:
+    how = Averaging.parse(averaging)
+
+    @contextmanager
+    def attached(
+        order: Order, module: nn.Module, model: nn.Module, inner: Sequence[Optimizer]
+    ) -> Iterator[Averaged]:
+        ddp = DistributedDataParallel(module, init_sync=False)
+        how.attach(ddp, warmup=0)
+        yield Averaged(ddp, lambda: None, dict)
+
+    return Method(name, in_words, how.backend, adamw, attached)
+
+
+GRADIENTS = (
+    _gradients("ddp-gloo", "DDP over gloo", "gloo"),
+    _gradients("ddp-sparsewire", "DDP over sparsewire", "sparsewire"),
+    _gradients("ddp-top-k", "DDP, top-k hook", _TOP_K),
+)

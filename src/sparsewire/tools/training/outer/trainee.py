@@ -1,0 +1,118 @@
+"""One rank's training by an order: real steps, or steps that sleep and replay gradients."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from sparsewire.tools.training.outer.gpt import GPT
+from sparsewire.tools.training.outer.methods import METHODS, Averaged
+from sparsewire.tools.training.outer.order import Order, Setting
+from sparsewire.tools.training.outer.recorder import Recorder
+from sparsewire.tools.training.outer.text import Text
+from sparsewire.tools.training.workloads.recording import Replay, record
+from sparsewire.tools.training.workloads.workload import Job
+
+CLIP = 1.0
+RISING, LAST_SHARE = 50, 0.1
+RECORDED = 4
+"""Steps whose gradients are replayed in turn."""
+EVALUATED = 16
+"""Windows of one pass that takes a held-out loss."""
+
+Pass = Callable[[int], Tensor]
+
+
+def share_of_rate(steps: int) -> Callable[[int], float]:
+    """The share of the peak rate at each step: it rises, then falls along half a cosine."""
+
+    def share(step: int) -> float:
+        falling = LAST_SHARE + (1 - LAST_SHARE) * (1 + math.cos(math.pi * step / steps)) / 2
+        return min((step + 1) / RISING, falling)
+
+    return share
+
+
+class Trainee:
+    """The model, its data and its optimizer on this rank; all ranks begin with the same model."""
+
+    def __init__(self, setting: Setting, order: Order) -> None:
+        torch.manual_seed(order.seed)
+        self._setting, self._order, self._method = setting, order, METHODS[order.method]
+        self.text = Text(np.load(setting.characters), setting.shape.context)
+        self.model = GPT(self.text.vocabulary, setting.shape)
+        self.inner = self._method.inner(self.model, order.rate)
+        shares = share_of_rate(order.schedule_steps)
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self.inner, shares)
+        self._job = Job(
+            self.model, partial(self.text.draw, setting.shape.batch), lambda _: self.inner
+        )
+
+    def train(self, tell: Callable[[int], None]) -> dict[str, Any]:
+        """Run all steps; returns what there is to tell of them. Collective."""
+        recorder = Recorder(self.held_out_loss)
+        module, loss_of = self._module()
+        with self._method.open(self._order, module, self.model, self.inner) as averaged:
+            recorder.begin()
+            self._steps(averaged, partial(loss_of, averaged.module), recorder, tell)
+            averaged.finish()
+            recorder.evaluate()
+            parameters = sum(parameter.numel() for parameter in self.model.parameters())
+            told = {"parameters": parameters, "told": dict(averaged.told())}
+            return {**recorder.over_ranks(), **told}
+
+    def _module(self) -> tuple[nn.Module, Callable[[nn.Module, int], Tensor]]:
+        """What gives the loss, and how it is called for a step."""
+        if self._order.compute_s is None:
+            return self.model, lambda module, step: module(*self._batch(step))
+        recording = record(self._job, self._order.seed, dist.get_rank(), RECORDED)
+        return Replay(self.model, recording, self._order.compute_s), nn.Module.__call__
+
+    def _batch(self, step: int) -> tuple[Tensor, ...]:
+        return self._job.batch_of(self._order.seed, dist.get_rank(), step)
+
+    def _steps(
+        self, averaged: Averaged, loss_of: Pass, recorder: Recorder, tell: Callable[[int], None]
+    ) -> None:
+        for number in range(self._order.steps):
+            if number % self._setting.between == 0 and self._order.compute_s is None:
+                recorder.evaluate()
+            self._step(loss_of, number)
+            recorder.end_step()
+            tell(number + 1)
+
+    def _step(self, loss_of: Pass, number: int) -> None:
+        self.inner.zero_grad()
+        loss_of(number).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.inner.step()
+        self._schedule.step()
+
+    @torch.no_grad()
+    def held_out_loss(self) -> float:
+        """Of this rank's model as it is, on this rank's part of what is held out."""
+        batches = self.text.held_out(EVALUATED, dist.get_rank(), dist.get_world_size())
+        losses = [(len(read), float(self.model(read, after))) for read, after in batches]
+        return sum(count * loss for count, loss in losses) / sum(count for count, _ in losses)
+
+
+def pass_seconds(setting: Setting, order: Order) -> float:
+    """A forward and a backward pass of this process alone, median over the steps of the order."""
+    trainee = Trainee(setting, order)
+    seconds = []
+    for number in range(order.steps):
+        read, following = trainee.text.draw(setting.shape.batch, np.random.default_rng(number))
+        trainee.model.zero_grad()
+        start = time.perf_counter()
+        trainee.model(read, following).backward()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
