@@ -18,19 +18,25 @@ from sparsewire.tools.experiment.report import ResultFiles
 )
 @click.option("--hosts", type=click.IntRange(2, 64), default=4, help="Replicas, a host for each.")
 @click.option("--link", default="20mbit,100mbit,1gbit", help="Speeds of links to time steps at.")
-@click.option("--steps", type=options.COUNT, default=900, help="Steps of a training.")
+@click.option("--steps", type=options.COUNT, default=600, help="Steps of a training.")
 @click.option("--seeds", type=options.COUNT, default=3, help="Trainings of each method.")
 @click.option(
     "--tuning-steps",
     type=options.COUNT,
-    default=240,
+    default=180,
     help="Steps of a trial, of which there are some for each rate of a method.",
+)
+@click.option(
+    "--pretraining",
+    type=options.COUNT,
+    default=1200,
+    help="Steps of the training whose checkpoint all trainings start from.",
 )
 @click.option(
     "--between", type=options.COUNT, default=60, help="Steps from one held-out loss to the next."
 )
 @click.option("--layers", type=options.COUNT, default=2, help="Layers of the GPT.")
-@click.option("--width", type=options.COUNT, default=256, help="Its width.")
+@click.option("--width", type=options.COUNT, default=192, help="Its width.")
 @click.option("--batch", type=options.COUNT, default=4, help="Windows of a replica in a step.")
 @click.option("--context", type=options.COUNT, default=64, help="Characters of a window.")
 @click.option(
@@ -57,6 +63,7 @@ def outer(
     steps: int,
     seeds: int,
     tuning_steps: int,
+    pretraining: int,
     between: int,
     layers: int,
     width: int,
@@ -93,6 +100,7 @@ def outer(
             links,
             steps,
             tuning_steps,
+            pretraining,
             between,
             Shape(layers, width, HEADS, context, batch),
             compute and compute / 1e3,
@@ -108,9 +116,11 @@ def _seeds_of(method: str | None, seeds: int) -> dict[str, int]:
     """How many seeds each method that is named has."""
     from sparsewire.tools.training.outer.methods import METHODS
 
-    found = {}
+    found: dict[str, int] = {}
     for each in (method or ",".join(METHODS)).split(","):
         name, _, own = each.partition(":")
         options.named(name, METHODS, "method")
         found[name] = int(own) if own else seeds
+        if found[name] > next(iter(found.values())):
+            raise ValueError(f"{name} has more seeds than the first method: give that as many")
     return found

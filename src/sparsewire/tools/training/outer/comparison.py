@@ -23,6 +23,7 @@ from sparsewire.tools.training.outer.run import Runs, Trained
 from sparsewire.tools.training.outer.text import save_characters
 from sparsewire.tools.training.outer.tuning import Tuned, tune_all
 
+PRETRAINING_RATE = 2e-3
 PASSES = 60
 """Passes by which one is timed."""
 WARM_STEPS, TIMED_STEPS, PERIODS = 3, 8, 2
@@ -42,6 +43,7 @@ class Plan:
     links: Sequence[str]
     steps: int
     tuning_steps: int
+    pretraining_steps: int
     between: int
     shape: Shape
     compute_s: float | None
@@ -84,14 +86,22 @@ def compare(plan: Plan, move: Move) -> Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         characters = folder / "characters.npy"
         text = save_characters(plan.text, characters)
-        runs = Runs(Setting(str(characters), plan.shape, plan.between), folder, move)
-        pass_s = plan.compute_s or _pass_s(runs)
+        start = folder / f"start-{_digest(plan)}.npy"
+        setting = Setting(str(characters), str(start), plan.shape, plan.between)
+        runs = Runs(setting, folder, move)
+        pass_s = plan.compute_s or runs.pass_seconds(_alone(PASSES))
+        runs.pretrain(_alone(plan.pretraining_steps))
         return Comparison(plan, text, pass_s, _studied(plan, runs, pass_s))
 
 
-def _pass_s(runs: Runs) -> float:
-    name = next(iter(METHODS))
-    return runs.pass_seconds(Order(name, METHODS[name].rates[0], None, 0, PASSES, PASSES))
+def _alone(steps: int) -> Order:
+    """What one process does before all trainings."""
+    return Order("none", PRETRAINING_RATE, None, 0, steps, steps)
+
+
+def _digest(plan: Plan) -> str:
+    """Names the parameters to start from."""
+    return f"{plan.shape.layers}x{plan.shape.width}-{plan.pretraining_steps}"
 
 
 def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:

@@ -1,4 +1,4 @@
-"""Methods that average the gradients of each step: DistributedDataParallel, without or with a hook."""
+"""Methods that average the gradients of each step: DistributedDataParallel, bare or hooked."""
 
 from __future__ import annotations
 

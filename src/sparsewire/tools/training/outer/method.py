@@ -16,6 +16,9 @@ from sparsewire.tools.training.outer.order import Order
 RATES = (1e-3, 2e-3, 4e-3)
 """Peaks of AdamW's rate that tuning begins with."""
 
+RISING = 30
+"""Steps in which a rate rises to its peak."""
+
 
 class Averaged(NamedTuple):
     """A model whose replicas are averaged, while a training lasts."""
@@ -52,3 +55,8 @@ def adamw(model: nn.Module, rate: float) -> list[Optimizer]:
     """As GPTs are trained with."""
     betas = (0.9, 0.95)
     return [torch.optim.AdamW(model.parameters(), rate, betas, weight_decay=0.1, fused=True)]
+
+
+def rising(step: int) -> float:
+    """The share of the peak rate in the first steps."""
+    return min(1.0, (step + 1) / RISING)

@@ -34,7 +34,9 @@ class Setting:
     """What all trainings of a run share. Held-out losses are taken every so many steps."""
 
     characters: str
-    """The file of the text."""
+    """The file of the text,"""
+    start: str
+    """and that of the parameters to start from."""
     shape: Shape
     between: int
     timeout_s: float = 120.0

@@ -7,52 +7,115 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from sparsewire.tools.training.outer.method import Averaged, Method, RATES, adamw
+from sparsewire.tools.training.outer.method import RATES, Averaged, Method, adamw
 from sparsewire.tools.training.outer.order import Order
-from sparsewire.torch.outer import preset
-from sparsewire.torch.outer.presets import PRESETS, muon
+from sparsewire.torch.outer import PRESETS, OuterOptimizer, muon, preset
+from sparsewire.torch.outer.presets import SignDescent
 
 MakeOuter = Callable[[list[nn.Parameter]], Optimizer]
+MakeInner = Callable[[nn.Module, float], Sequence[Optimizer]]
 
 _AROUND = (0.5, 1.0, 2.0)
-_MUON_RATES = (0.005, 0.01, 0.02)
+"""Shares of the published outer rate that tuning begins with."""
+_KEPT = (
+    "rounds",
+    "contributed",
+    "missed",
+    "bytes_up",
+    "bytes_down",
+    "delta_norm",
+    "residual_norm",
+    "drift",
+    "certificate",
+    "seconds_waited",
+)
+
+
+def _descent(rate: float, momentum: float) -> MakeOuter:
+    return lambda parameters: SGD(parameters, rate, momentum, nesterov=momentum > 0)
+
+
+def _sign(rate: float, momentum: float) -> MakeOuter:
+    return lambda parameters: SignDescent(parameters, rate)
+
+
+def _momentum_free(model: nn.Module, rate: float) -> list[Optimizer]:
+    """That of DeMo, whose momentum is what a replica owes."""
+    return [SGD(model.parameters(), rate)]
+
+
+def _muon(model: nn.Module, rate: float) -> list[Optimizer]:
+    return muon(model, lr=rate, other_lr=_OTHERS_SHARE * rate)
+
+
 _OTHERS_SHARE = 0.1
 """AdamW's rate beside Muon's, for what is no matrix."""
 
 
-def _sgd(rate: float, momentum: float = 0.0) -> MakeOuter:
-    return lambda parameters: SGD(parameters, rate, momentum, nesterov=momentum > 0)
+@dataclass(frozen=True)
+class Rounds:
+    """A preset as it is compared: what is published, and `changes` of it."""
 
+    in_words: str
+    outer_rate: float
+    momentum: float = 0.0
+    inner: MakeInner = adamw
+    rates: tuple[float, ...] = RATES
+    outer: Callable[[float, float], MakeOuter] = _descent
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
-def _rounds(
-    name: str,
-    in_words: str,
-    published: float,
-    outer: Callable[[float], MakeOuter],
-    inner: Callable[[nn.Module, float], Sequence[Optimizer]] = adamw,
-    rates: tuple[float, ...] = RATES,
-    **changes: Any,
-) -> Method:
-    """The preset of this name, with the published outer rate."""
+    def method(self, name: str) -> Method:
+        """The preset of this name as a method."""
+        every = {**PRESETS[name].settings, **self.changes}["every"]
+        outer_rates = tuple(share * self.outer_rate for share in _AROUND)
+        attach = partial(self._attached, name)
+        return Method(
+            name, self.in_words, "gloo", self.inner, attach, self.rates, outer_rates, every
+        )
 
     @contextmanager
-    def attached(
-        order: Order, module: nn.Module, model: nn.Module, inner: Sequence[Optimizer]
+    def _attached(
+        self,
+        name: str,
+        order: Order,
+        module: nn.Module,
+        model: nn.Module,
+        inner: Sequence[Optimizer],
     ) -> Iterator[Averaged]:
-        rate = order.outer_rate or published
-        with preset(name, model, inner, outer=outer(rate), **changes) as optimizer:
-            yield Averaged(module, optimizer.sync, lambda: _told(optimizer.stats()))
-
-    every = changes.get("every", PRESETS[name].settings["every"])
-    outer_rates = tuple(share * published for share in _AROUND)
-    return Method(name, in_words, "gloo", inner, attached, rates, outer_rates, every)
+        outer = self.outer(order.outer_rate or self.outer_rate, self.momentum)
+        with preset(name, model, inner, outer=outer, **self.changes) as optimizer:
+            yield Averaged(module, partial(_finish, optimizer), partial(_told, optimizer))
 
 
-def _told(stats: Any) -> Mapping[str, Any]:
-    return {name: value for name, value in vars(stats).items() if isinstance(value, int | float)}
+def _finish(optimizer: OuterOptimizer) -> None:
+    """Bring the replicas together where the last step was not the end of a round."""
+    schedule = optimizer.schedule
+    if schedule.delay or optimizer.steps % schedule.every:
+        optimizer.sync()
+
+
+def _told(optimizer: OuterOptimizer) -> dict[str, Any]:
+    stats = optimizer.stats()
+    return {name: stats[name] for name in _KEPT}
+
+
+PRESET_METHODS = tuple(
+    rounds.method(name)
+    for name, rounds in {
+        "local_sgd": Rounds("local SGD, H = 30", 1.0),
+        # Published with 500 steps a round, for trainings of some ten thousand.
+        "diloco": Rounds("DiLoCo, H = 30", 0.7, 0.9, changes={"every": 30}),
+        "streaming_diloco": Rounds("Streaming DiLoCo, H = 30, FP4", 0.4, 0.9),
+        "sparseloco": Rounds("SparseLoCo, H = 30", 1.0),
+        "demo": Rounds("DeMo, each step", 1e-3, 0.0, _momentum_free, (1.0,), _sign),
+        "muloco": Rounds("MuLoCo, H = 30", 0.7, 0.6, _muon, (0.005, 0.01, 0.02)),
+        "noloco": Rounds("NoLoCo, H = 50, pairs", 0.7, 0.5),
+    }.items()
+)

@@ -40,7 +40,7 @@ def outer_report(comparison: Comparison) -> Report:
 
 def _setting(comparison: Comparison) -> dict[str, Any]:
     plan = comparison.plan
-    kept = ("hosts", "links", "steps", "tuning_steps", "between")
+    kept = ("hosts", "links", "steps", "pretraining_steps", "tuning_steps", "between")
     own = {name: getattr(plan, name) for name in kept}
     return {**own, **asdict(plan.shape), "text": comparison.text, "pass_s": comparison.pass_s}
 
@@ -71,7 +71,8 @@ def _describe(comparison: Comparison) -> str:
         [
             f"A GPT of {shape.layers} layers, {shape.width} wide, on {comparison.text}.",
             f"{plan.hosts} replicas of {shape.batch} windows of {shape.context} characters, "
-            f"{plan.steps} steps: {tokens:,} characters with every method.",
+            f"{plan.steps} steps: {tokens:,} characters with every method, from a checkpoint after "
+            f"{plan.pretraining_steps} steps.",
             "Losses and bytes are of whole trainings on emulated hosts without a limit; bytes are "
             "those of the interfaces, headers included.",
             f"Times are of steps on shaped links, in which a pass sleeps for "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,9 +12,11 @@ from typing import Any
 from sparsewire.tools.experiment.cluster import Cluster
 from sparsewire.tools.experiment.crew import Event, module_argv, run_on_loopback, run_workers
 from sparsewire.tools.experiment.progress import Move
+from sparsewire.tools.training.outer.alone import PRETRAIN, TIME
 from sparsewire.tools.training.outer.order import Order, Setting
 
 _WORKER = "sparsewire.tools.training.outer.worker"
+_ALONE = "sparsewire.tools.training.outer.alone"
 
 
 @dataclass(frozen=True)
@@ -76,19 +78,27 @@ class Runs:
 
     def pass_seconds(self, order: Order) -> float:
         """A forward and a backward pass of a replica that has the machine to itself."""
-        file = self._file("alone", asdict(order))
+        file = self._file("a pass", asdict(order))
         if not file.exists():
-            run_on_loopback(
-                _WORKER,
-                self.setting.argument([order]),
-                ranks=1,
-                on_event=lambda event: _write(file, event["seconds"]),
-            )
+            self._alone(TIME, order, lambda event: _write(file, event["seconds"]))
         return float(json.loads(file.read_text()))
 
+    def pretrain(self, order: Order) -> None:
+        """Make the parameters to start from, if they are not there."""
+
+        def follow(event: Event) -> None:
+            self.move("pretraining", event["done"], order.steps, f"loss {event['loss']:.3f}")
+
+        if not Path(self.setting.start).exists():
+            self._alone(PRETRAIN, order, follow)
+
+    def _alone(self, task: str, order: Order, follow: Callable[[Event], None]) -> None:
+        argument = self.setting.argument([order])
+        run_on_loopback(_ALONE, task, argument, ranks=1, on_event=follow)
+
     def _file(self, *what: object) -> Path:
-        setting = {**asdict(self.setting), "characters": Path(self.setting.characters).name}
-        digest = sha256(json.dumps([setting, *what]).encode()).hexdigest()
+        names = {name: Path(getattr(self.setting, name)).name for name in ("characters", "start")}
+        digest = sha256(json.dumps([{**asdict(self.setting), **names}, *what]).encode()).hexdigest()
         return self.folder / f"{digest[:20]}.json"
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sparsewire.errors import ExperimentError
 from sparsewire.tools.training.corpus import texts_of
+from sparsewire.tools.training.outer.order import Setting
 from sparsewire.tools.training.workloads.workload import Batch
 
 HELD_OUT = 0.1
@@ -43,6 +44,11 @@ class Text:
 
     numbers: NDArray[np.uint8]
     context: int
+
+    @classmethod
+    def of(cls, setting: Setting) -> Text:
+        """That of a run."""
+        return cls(np.load(setting.characters), setting.shape.context)
 
     @property
     def vocabulary(self) -> int:

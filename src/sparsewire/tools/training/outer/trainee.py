@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.utils import vector_to_parameters
 
 from sparsewire.tools.training.outer.gpt import GPT
-from sparsewire.tools.training.outer.methods import METHODS, Averaged
+from sparsewire.tools.training.outer.method import Averaged, rising
+from sparsewire.tools.training.outer.methods import METHODS
 from sparsewire.tools.training.outer.order import Order, Setting
 from sparsewire.tools.training.outer.recorder import Recorder
 from sparsewire.tools.training.outer.text import Text
@@ -23,7 +23,8 @@ from sparsewire.tools.training.workloads.recording import Replay, record
 from sparsewire.tools.training.workloads.workload import Job
 
 CLIP = 1.0
-RISING, LAST_SHARE = 50, 0.1
+LAST_SHARE = 0.1
+"""Of the peak rate, at the end."""
 RECORDED = 4
 """Steps whose gradients are replayed in turn."""
 EVALUATED = 16
@@ -37,7 +38,7 @@ def share_of_rate(steps: int) -> Callable[[int], float]:
 
     def share(step: int) -> float:
         falling = LAST_SHARE + (1 - LAST_SHARE) * (1 + math.cos(math.pi * step / steps)) / 2
-        return min((step + 1) / RISING, falling)
+        return min(rising(step), falling)
 
     return share
 
@@ -48,20 +49,20 @@ class Trainee:
     def __init__(self, setting: Setting, order: Order) -> None:
         torch.manual_seed(order.seed)
         self._setting, self._order, self._method = setting, order, METHODS[order.method]
-        self.text = Text(np.load(setting.characters), setting.shape.context)
+        self.text = Text.of(setting)
         self.model = GPT(self.text.vocabulary, setting.shape)
+        vector_to_parameters(torch.from_numpy(np.load(setting.start)), self.model.parameters())
         self.inner = self._method.inner(self.model, order.rate)
         shares = share_of_rate(order.schedule_steps)
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(self.inner, shares)
-        self._job = Job(
-            self.model, partial(self.text.draw, setting.shape.batch), lambda _: self.inner
-        )
+        self._schedules = [torch.optim.lr_scheduler.LambdaLR(each, shares) for each in self.inner]
+        batch = partial(self.text.draw, setting.shape.batch)
+        self._job = Job(self.model, batch, lambda _: self.inner[-1])
 
     def train(self, tell: Callable[[int], None]) -> dict[str, Any]:
         """Run all steps; returns what there is to tell of them. Collective."""
         recorder = Recorder(self.held_out_loss)
         module, loss_of = self._module()
-        with self._method.open(self._order, module, self.model, self.inner) as averaged:
+        with self._method.attach(self._order, module, self.model, self.inner) as averaged:
             recorder.begin()
             self._steps(averaged, partial(loss_of, averaged.module), recorder, tell)
             averaged.finish()
@@ -91,11 +92,12 @@ class Trainee:
             tell(number + 1)
 
     def _step(self, loss_of: Pass, number: int) -> None:
-        self.inner.zero_grad()
+        self.model.zero_grad()
         loss_of(number).backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
-        self.inner.step()
-        self._schedule.step()
+        for optimizer, schedule in zip(self.inner, self._schedules, strict=True):
+            optimizer.step()
+            schedule.step()
 
     @torch.no_grad()
     def held_out_loss(self) -> float:
@@ -103,16 +105,3 @@ class Trainee:
         batches = self.text.held_out(EVALUATED, dist.get_rank(), dist.get_world_size())
         losses = [(len(read), float(self.model(read, after))) for read, after in batches]
         return sum(count * loss for count, loss in losses) / sum(count for count, _ in losses)
-
-
-def pass_seconds(setting: Setting, order: Order) -> float:
-    """A forward and a backward pass of this process alone, median over the steps of the order."""
-    trainee = Trainee(setting, order)
-    seconds = []
-    for number in range(order.steps):
-        read, following = trainee.text.draw(setting.shape.batch, np.random.default_rng(number))
-        trainee.model.zero_grad()
-        start = time.perf_counter()
-        trainee.model(read, following).backward()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)

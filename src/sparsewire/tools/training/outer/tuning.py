@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sparsewire.tools.training.outer.methods import Method
+from sparsewire.tools.training.outer.method import Method
 from sparsewire.tools.training.outer.order import Order
 
 SEED = 1000

@@ -5,7 +5,6 @@ Each training has process groups of its own, as if it ran alone. Rank 0 tells ev
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 
@@ -15,7 +14,7 @@ import sparsewire.torch  # noqa: F401  (makes the backend)
 from sparsewire.tools.experiment.crew import Tell, claim_stdout
 from sparsewire.tools.training.outer.methods import METHODS
 from sparsewire.tools.training.outer.order import Order, Setting, read
-from sparsewire.tools.training.outer.trainee import Trainee, pass_seconds
+from sparsewire.tools.training.outer.trainee import Trainee
 from sparsewire.tools.training.workloads.worker import group, joined_store
 
 
@@ -33,14 +32,11 @@ def _tell_step(tell: Tell, number: int, done: int) -> None:
 
 
 def main() -> None:
-    """Train with the other ranks, or alone to time a pass."""
+    """Join the other ranks, and train."""
     tell = claim_stdout()
     setting, orders = read(sys.argv[1])
     torch.set_num_threads(1)
-    if os.environ["WORLD_SIZE"] == "1":
-        tell("passed", seconds=pass_seconds(setting, orders[0]))
-    else:
-        run(setting, orders, tell)
+    run(setting, orders, tell)
 
 
 if __name__ == "__main__":
