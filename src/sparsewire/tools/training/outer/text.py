@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +41,9 @@ def save_characters(path: Path | None, file: Path) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """Numbers uint8 (characters,), cut into windows of `context`."""
+    """Numbers of characters, (characters,), cut into windows of `context`."""
 
-    numbers: NDArray[np.uint8]
+    numbers: NDArray[np.integer[Any]]
     context: int
 
     @classmethod
