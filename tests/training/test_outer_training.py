@@ -20,7 +20,7 @@ import torch
 from sparsewire.errors import ExperimentError
 from sparsewire.tools.cli.main import app
 from sparsewire.tools.lab import available
-from sparsewire.tools.training.outer.comparison import first_step_at
+from sparsewire.tools.training.outer.findings import first_step_at
 from sparsewire.tools.training.outer.gpt import GPT, Shape
 from sparsewire.tools.training.outer.methods import METHODS
 from sparsewire.tools.training.outer.order import Order, Setting, read
@@ -190,7 +190,20 @@ def test_a_whole_short_run_counts_bytes(written: Path, tmp_path: Path) -> None:
         [
             *("bench", "outer", "--method", "ddp-gloo,local_sgd", "--hosts", "2", "--seeds", "1"),
             *("--link", "1gbit", "--steps", "30", "--between", "15", "--tuning-steps", "2"),
-            *("--pretraining", "2", "--layers", "1", "--width", "16", "--context", "8"),
+            *(
+                "--longer-steps",
+                "45",
+                "--longer-seeds",
+                "1",
+                "--pretraining",
+                "2",
+                "--layers",
+                "1",
+                "--width",
+                "16",
+                "--context",
+                "8",
+            ),
             *("--compute", "1", "--text", str(written), "--folder", str(tmp_path / "kept")),
             *("--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")),
         ],
@@ -202,8 +215,10 @@ def test_a_whole_short_run_counts_bytes(written: Path, tmp_path: Path) -> None:
     whole = 4 * dense["parameters"]
     assert 30 * whole < dense["up"] < 1.5 * 30 * whole
     assert whole < local["up"] < 2 * whole
-    assert dense["loss_shares"] == [1.0]
-    assert 0.9 < local["loss_shares"][0] < 1.1
+    assert dense["whole"]["loss_shares"] == [1.0]
+    assert dense["longer"] is None
+    assert 0.9 < local["whole"]["loss_shares"][0] < 1.1
+    assert local["longer"]["steps"] == 45
     assert dense["reached"]["1gbit"]["step_s"] > 1e-3
     assert (tmp_path / "out.png").stat().st_size > 10_000
 

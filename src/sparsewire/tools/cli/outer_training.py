@@ -19,6 +19,13 @@ from sparsewire.tools.experiment.report import ResultFiles
 @click.option("--hosts", type=click.IntRange(2, 64), default=4, help="Replicas, a host for each.")
 @click.option("--link", default="20mbit,100mbit,1gbit", help="Speeds of links to time steps at.")
 @click.option("--steps", type=options.COUNT, default=600, help="Steps of a training.")
+@click.option(
+    "--longer-steps",
+    type=options.COUNT,
+    default=900,
+    help="Steps of a further training of methods that average models: it may be the first there.",
+)
+@click.option("--longer-seeds", type=click.IntRange(0), default=2, help="How often that is run.")
 @click.option("--seeds", type=options.COUNT, default=3, help="Trainings of each method.")
 @click.option(
     "--tuning-steps",
@@ -61,6 +68,8 @@ def outer(
     hosts: int,
     link: str,
     steps: int,
+    longer_steps: int,
+    longer_seeds: int,
     seeds: int,
     tuning_steps: int,
     pretraining: int,
@@ -96,9 +105,11 @@ def outer(
         links = [check_link(each) for each in link.split(",")]
         plan = Plan(
             _seeds_of(method, seeds),
+            longer_seeds,
             hosts,
             links,
             steps,
+            longer_steps,
             tuning_steps,
             pretraining,
             between,

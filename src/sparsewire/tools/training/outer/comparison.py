@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 from sparsewire.tools.experiment.cluster import Cluster
 from sparsewire.tools.experiment.progress import Move
@@ -34,14 +33,19 @@ WARM_STEPS, TIMED_STEPS, PERIODS = 3, 8, 2
 class Plan:
     """The trainings to run; `seeds` says how many each method has. The first one is compared with.
 
+    Methods that average models are also trained for `longer_steps`, with `longer_seeds`: they can
+    read more in the time of the first one's training.
+
     With `compute_s` a pass sleeps for so long; None: as long as one takes here. `folder` keeps what
     was run; None: nothing is kept.
     """
 
     seeds: Mapping[str, int]
+    longer_seeds: int
     hosts: int
     links: Sequence[str]
     steps: int
+    longer_steps: int
     tuning_steps: int
     pretraining_steps: int
     between: int
@@ -58,11 +62,8 @@ class Studied:
     name: str
     tuned: Tuned
     trained: list[Trained]
+    longer: list[Trained]
     step_s: dict[str, float]
-
-    @property
-    def seeds(self) -> list[int]:
-        return [run.order.seed for run in self.trained]
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,10 @@ def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
 
     all_tuned = tune_all([METHODS[name] for name in plan.seeds], plan.tuning_steps, losses)
     tuned = dict(zip(plan.seeds, all_tuned, strict=True))
-    wholes = {name: _whole(plan, own.best, plan.seeds[name]) for name, own in tuned.items()}
-    trained = runs.train(open_links, [order for orders in wholes.values() for order in orders])
+    wholes = {name: _orders(own.best, plan.steps, plan.seeds[name]) for name, own in tuned.items()}
+    longer = {name: _longer(plan, own.best) for name, own in tuned.items()}
+    each = [*wholes.values(), *longer.values()]
+    trained = runs.train(open_links, [order for orders in each for order in orders])
     emulated = {name: _emulated(plan, orders[0], pass_s) for name, orders in wholes.items()}
     timed = {
         link: runs.train(Cluster(plan.hosts, emulated=True, link=link), emulated.values())
@@ -126,18 +129,22 @@ def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
             name,
             tuned[name],
             [trained[order] for order in wholes[name]],
+            [trained[order] for order in longer[name]],
             {link: _step_s(done[emulated[name]]) for link, done in timed.items()},
         )
         for name in plan.seeds
     ]
 
 
-def _whole(plan: Plan, best: Order, seeds: int) -> list[Order]:
+def _orders(best: Order, steps: int, seeds: int) -> list[Order]:
     """Trainings with the best rates."""
-    return [
-        replace(best, seed=seed, steps=plan.steps, schedule_steps=plan.steps)
-        for seed in range(seeds)
-    ]
+    return [replace(best, seed=seed, steps=steps, schedule_steps=steps) for seed in range(seeds)]
+
+
+def _longer(plan: Plan, best: Order) -> list[Order]:
+    """Longer trainings with the best rates, of methods that send seldom."""
+    is_any = METHODS[best.method].averages == "models"
+    return _orders(best, plan.longer_steps, plan.longer_seeds if is_any else 0)
 
 
 def _emulated(plan: Plan, whole: Order, pass_s: float) -> Order:
@@ -157,98 +164,3 @@ def _step_s(run: Trained) -> float:
     """The seconds of a step, the mean over whole periods."""
     warm = _warm_steps(run.order)
     return (run.ends_s[-1] - run.ends_s[warm - 1]) / (run.order.steps - warm)
-
-
-@dataclass(frozen=True)
-class Reached:
-    """When a method's mean loss is as low as the first one's in the end, at a link.
-
-    None where it never is. `speed_up` is how many times as soon that is as with the first method.
-    """
-
-    step_s: float
-    training_s: float
-    target_s: float | None
-    speed_up: float | None
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A method over its seeds; shares are of the first method's loss with the same seed."""
-
-    method: str
-    in_words: str
-    rate: float
-    outer_rate: float | None
-    seeds: int
-    parameters: int
-    final_loss: float
-    loss_shares: list[float]
-    up: float
-    down: float
-    most_up: float
-    fewer_bytes: float
-    target_step: float | None
-    reached: dict[str, Reached]
-
-
-def findings(comparison: Comparison) -> list[Finding]:
-    """A finding for each method."""
-    first = comparison.studied[0]
-    return [_finding(comparison.plan, studied, first) for studied in comparison.studied]
-
-
-def _finding(plan: Plan, studied: Studied, first: Studied) -> Finding:
-    finals = {run.order.seed: run.final_loss for run in first.trained}
-    shares = [run.final_loss / finals[run.order.seed] for run in studied.trained]
-    target = fmean(finals[seed] for seed in studied.seeds)
-    step = first_step_at(target, steps_of(plan), mean_losses(studied))
-    runs = studied.trained
-    up = fmean(run.up[-1] for run in runs)
-    return Finding(
-        method=studied.name,
-        in_words=METHODS[studied.name].in_words,
-        rate=studied.tuned.best.rate,
-        outer_rate=studied.tuned.best.outer_rate,
-        seeds=len(runs),
-        parameters=runs[0].parameters,
-        final_loss=fmean(run.final_loss for run in runs),
-        loss_shares=shares,
-        up=up,
-        down=fmean(run.down[-1] for run in runs),
-        most_up=fmean(run.most_up[-1] for run in runs),
-        fewer_bytes=fmean(run.up[-1] for run in first.trained) / up,
-        target_step=step,
-        reached={
-            link: _reached(plan.steps, studied.step_s[link], first.step_s[link], step)
-            for link in plan.links
-        },
-    )
-
-
-def _reached(steps: int, step_s: float, first_s: float, target_step: float | None) -> Reached:
-    target_s = None if target_step is None else target_step * step_s
-    speed_up = None if target_s is None else steps * first_s / target_s
-    return Reached(step_s, steps * step_s, target_s, speed_up)
-
-
-def steps_of(plan: Plan) -> list[int]:
-    """The steps of which there are losses."""
-    return [*range(0, plan.steps, plan.between), plan.steps]
-
-
-def mean_losses(studied: Studied) -> list[float]:
-    """Over the seeds."""
-    return [fmean(each) for each in zip(*(run.losses for run in studied.trained), strict=True)]
-
-
-def first_step_at(target: float, steps: Sequence[int], losses: Sequence[float]) -> float | None:
-    """Where the line through the losses first comes down to the target; None if it never does."""
-    if losses[0] <= target:
-        return float(steps[0])
-    for number in range(1, len(losses)):
-        before, after = losses[number - 1], losses[number]
-        if after <= target:
-            share = (before - target) / (before - after)
-            return steps[number - 1] + share * (steps[number] - steps[number - 1])
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -49,6 +49,7 @@ class Method:
     outer_rates: tuple[float, ...] = ()
     period: int = 1
     """Steps after which what is sent repeats itself."""
+    averages: Literal["gradients", "models"] = "gradients"
 
 
 def adamw(model: nn.Module, rate: float) -> list[Optimizer]:

@@ -77,7 +77,15 @@ class Rounds:
         outer_rates = tuple(share * self.outer_rate for share in _AROUND)
         attach = partial(self._attached, name)
         return Method(
-            name, self.in_words, "gloo", self.inner, attach, self.rates, outer_rates, every
+            name,
+            self.in_words,
+            "gloo",
+            self.inner,
+            attach,
+            self.rates,
+            outer_rates,
+            every,
+            "models",
         )
 
     @contextmanager

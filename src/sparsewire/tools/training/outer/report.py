@@ -6,22 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sparsewire.tools.experiment.report import Column, Report, new_figure, number, table
-from sparsewire.tools.training.outer.comparison import (
-    Comparison,
-    Finding,
-    Studied,
-    findings,
-    mean_losses,
-    steps_of,
-)
-from sparsewire.tools.training.outer.methods import METHODS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from sparsewire.tools.experiment.report import Column, Report, number, table
+from sparsewire.tools.training.outer.comparison import Comparison, Studied
+from sparsewire.tools.training.outer.curves import curves
+from sparsewire.tools.training.outer.findings import Finding, Outcome, findings, steps_of
 
 
 def outer_report(comparison: Comparison) -> Report:
@@ -40,7 +30,15 @@ def outer_report(comparison: Comparison) -> Report:
 
 def _setting(comparison: Comparison) -> dict[str, Any]:
     plan = comparison.plan
-    kept = ("hosts", "links", "steps", "pretraining_steps", "tuning_steps", "between")
+    kept = (
+        "hosts",
+        "links",
+        "steps",
+        "longer_steps",
+        "pretraining_steps",
+        "tuning_steps",
+        "between",
+    )
     own = {name: getattr(plan, name) for name in kept}
     return {**own, **asdict(plan.shape), "text": comparison.text, "pass_s": comparison.pass_s}
 
@@ -53,13 +51,13 @@ def _trials(studied: Studied) -> Iterator[dict[str, Any]]:
 
 
 def _runs(comparison: Comparison, studied: Studied) -> Iterator[dict[str, Any]]:
-    for run in studied.trained:
+    for run in (*studied.trained, *studied.longer):
         kept = ("losses", "up", "down", "told")
         own = {name: getattr(run, name) for name in kept}
         yield {
             "method": studied.name,
             "seed": run.order.seed,
-            "at": steps_of(comparison.plan),
+            "at": steps_of(comparison.plan, run.order.steps),
             **own,
         }
 
@@ -77,30 +75,30 @@ def _describe(comparison: Comparison) -> str:
             "those of the interfaces, headers included.",
             f"Times are of steps on shaped links, in which a pass sleeps for "
             f"{1e3 * comparison.pass_s:.1f} ms: what it takes one replica with a core to itself.",
+            f"Methods that average models were also trained for {plan.longer_steps} steps; whichever "
+            "training comes to the first one's loss sooner counts.",
             f"Rates are the best of trials of {plan.tuning_steps} steps with a seed of their own.",
         ]
     )
 
 
-def _share(finding: Finding) -> str:
-    return f"{100 * (fmean(finding.loss_shares) - 1):+.2f}%"
+def _share(outcome: Outcome | None) -> str:
+    return f"{100 * (fmean(outcome.loss_shares) - 1):+.2f}%" if outcome else "-"
 
 
 _LOSSES = (
     Column[Finding]("method", lambda found: found.in_words, is_text=True),
-    Column[Finding]("seeds", lambda found: str(found.seeds)),
+    Column[Finding]("seeds", lambda found: str(found.whole.seeds)),
     Column[Finding]("rate", lambda found: f"{found.rate:g}"),
     Column[Finding](
         "outer\nrate", lambda found: "-" if found.outer_rate is None else f"{found.outer_rate:g}"
     ),
-    Column[Finding]("held-out\nloss", lambda found: f"{found.final_loss:.4f}"),
-    Column[Finding]("against\nfirst", _share),
+    Column[Finding]("held-out\nloss", lambda found: f"{found.whole.final_loss:.4f}"),
+    Column[Finding]("against\nfirst", lambda found: _share(found.whole)),
     Column[Finding]("up", lambda found: f"{number(found.up, 1e-6)} MB"),
     Column[Finding]("down", lambda found: f"{number(found.down, 1e-6)} MB"),
     Column[Finding]("fewer\nbytes", lambda found: number(found.fewer_bytes)),
-    Column[Finding](
-        "first's loss\nat step", lambda found: _or_never(found.target_step, lambda s: f"{s:.0f}")
-    ),
+    Column[Finding]("longer\ntraining", lambda found: _share(found.longer)),
 )
 
 
@@ -130,37 +128,3 @@ def _times_as_soon(link: str, found: Finding) -> str:
 
 def _or_never(value: float | None, shown: Any) -> str:
     return "never" if value is None else str(shown(value))
-
-
-def curves(comparison: Comparison) -> Figure:
-    """Mean losses of each method against bytes, and against time at each link."""
-    links = list(comparison.plan.links)
-    panels = 1 + len(links)
-    rows = -(-panels // 2)
-    figure = new_figure(11, 4 * rows)
-    axes = figure.subplots(rows, 2, squeeze=False, sharey=True).flatten()
-    for studied in comparison.studied:
-        _draw(comparison, studied, axes)
-    _label(axes[0], "bytes sent by a replica [MB]", "Held-out loss against bytes on the wire")
-    for panel, link in zip(axes[1:], links, strict=False):
-        _label(panel, "time [s]", f"Held-out loss against time at {link}")
-    for panel in axes[panels:]:
-        panel.set_axis_off()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
-
-
-def _draw(comparison: Comparison, studied: Studied, axes: Any) -> None:
-    steps, losses = steps_of(comparison.plan), mean_losses(studied)
-    up = [fmean(each) for each in zip(*(run.up for run in studied.trained), strict=True)]
-    style = {"label": METHODS[studied.name].in_words, "linewidth": 1.2}
-    # Before the first step nothing is sent, and a logarithm has no place for it.
-    axes[0].plot([sent / 1e6 for sent in up[1:]], losses[1:], **style)
-    for panel, link in zip(axes[1:], comparison.plan.links, strict=False):
-        panel.plot([step * studied.step_s[link] for step in steps[1:]], losses[1:], **style)
-
-
-def _label(axes: Axes, label: str, title: str) -> None:
-    axes.set(xlabel=label, ylabel="held-out loss", title=title, xscale="log")
-    axes.title.set_fontsize("medium")
-    axes.grid(which="both", alpha=0.2)
