@@ -150,12 +150,22 @@ def test_methods_are_tuned_apart_and_in_few_batches() -> None:
 
     def train(orders: list[Order]) -> list[float]:
         batches.append(len(orders))
-        return [abs(math.log2(order.rate / 2e-3)) for order in orders]
+        return [abs(math.log2(order.rate / best_rate(order.method))) for order in orders]
 
-    methods = [METHODS["ddp-gloo"], METHODS["ddp-sparsewire"]]
-    tuned = tune_all(methods, 10, train)
-    assert [each.best.method for each in tuned] == ["ddp-gloo", "ddp-sparsewire"]
-    assert batches == [6]
+    def best_rate(name: str) -> float:
+        return METHODS[name].rates[1 if name == "ddp-gloo" else 0]
+
+    tuned = tune_all([METHODS["ddp-gloo"], METHODS["ddp-top-k"]], 10, train)
+    assert [each.best.rate for each in tuned] == [*map(best_rate, ("ddp-gloo", "ddp-top-k"))]
+    # The second one's best is at the end, so that it tries one more.
+    assert batches == [6, 1]
+
+
+def test_without_trials_rates_are_those_in_the_middle() -> None:
+    (tuned,) = tune_all([METHODS["diloco"]], 0, lambda orders: [])
+    method = METHODS["diloco"]
+    assert (tuned.best.rate, tuned.best.outer_rate) == (method.rates[1], method.outer_rates[1])
+    assert not tuned.tried
 
 
 @given(st.lists(st.floats(0.1, 9), min_size=2, max_size=8), st.floats(0.1, 9))
@@ -189,7 +199,7 @@ def test_a_whole_short_run_counts_bytes(written: Path, tmp_path: Path) -> None:
         app,
         [
             *("bench", "outer", "--method", "ddp-gloo,local_sgd", "--hosts", "2", "--seeds", "1"),
-            *("--link", "1gbit", "--steps", "30", "--between", "15", "--tuning-steps", "2"),
+            *("--link", "1gbit", "--steps", "30", "--between", "15", "--tuning-steps", "0"),
             *(
                 "--longer-steps",
                 "45",

@@ -29,9 +29,9 @@ from sparsewire.tools.experiment.report import ResultFiles
 @click.option("--seeds", type=options.COUNT, default=3, help="Trainings of each method.")
 @click.option(
     "--tuning-steps",
-    type=options.COUNT,
+    type=click.IntRange(0),
     default=180,
-    help="Steps of a trial, of which there are some for each rate of a method.",
+    help="Steps of a trial, of which there are some for each rate of a method; 0: no trials.",
 )
 @click.option(
     "--pretraining",

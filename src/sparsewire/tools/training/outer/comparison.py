@@ -20,7 +20,7 @@ from sparsewire.tools.training.outer.methods import METHODS
 from sparsewire.tools.training.outer.order import Order, Setting
 from sparsewire.tools.training.outer.run import Runs, Trained
 from sparsewire.tools.training.outer.text import save_characters
-from sparsewire.tools.training.outer.tuning import Tuned, tune_all
+from sparsewire.tools.training.outer.tuning import Train, Tuned, tune_all
 
 PRETRAINING_RATE = 2e-3
 PASSES = 60
@@ -113,8 +113,7 @@ def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
         done = runs.train(open_links, orders)
         return [done[order].final_loss for order in orders]
 
-    all_tuned = tune_all([METHODS[name] for name in plan.seeds], plan.tuning_steps, losses)
-    tuned = dict(zip(plan.seeds, all_tuned, strict=True))
+    tuned = _tuned(plan, losses)
     wholes = {name: _orders(own.best, plan.steps, plan.seeds[name]) for name, own in tuned.items()}
     longer = {name: _longer(plan, own.best) for name, own in tuned.items()}
     each = [*wholes.values(), *longer.values()]
@@ -134,6 +133,21 @@ def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
         )
         for name in plan.seeds
     ]
+
+
+def _tuned(plan: Plan, train: Train) -> dict[str, Tuned]:
+    """The rates of each method, which may be those of another one."""
+    alike = {name: METHODS[name].tuned_as for name in plan.seeds}
+    own = [name for name, other in alike.items() if other not in plan.seeds]
+    found = dict(
+        zip(own, tune_all([METHODS[name] for name in own], plan.tuning_steps, train), strict=True)
+    )
+    shared = {
+        name: Tuned(replace(found[other].best, method=name), [])
+        for name, other in alike.items()
+        if other in found
+    }
+    return {name: {**found, **shared}[name] for name in plan.seeds}
 
 
 def _orders(best: Order, steps: int, seeds: int) -> list[Order]:

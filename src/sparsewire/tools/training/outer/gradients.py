@@ -17,7 +17,7 @@ _TOP_K = "feedback/rounded:4:4+span-top-k:4:512"
 """The operator of `topk_hook`."""
 
 
-def _gradients(name: str, in_words: str, averaging: str) -> Method:
+def _gradients(name: str, in_words: str, averaging: str, tuned_as: str | None = None) -> Method:
     how = Averaging.parse(averaging)
 
     @contextmanager
@@ -28,11 +28,11 @@ def _gradients(name: str, in_words: str, averaging: str) -> Method:
         how.attach(ddp, warmup=0)
         yield Averaged(ddp, lambda: None, dict)
 
-    return Method(name, in_words, how.backend, adamw, attached)
+    return Method(name, in_words, how.backend, adamw, attached, tuned_as=tuned_as)
 
 
 GRADIENTS = (
     _gradients("ddp-gloo", "DDP over gloo", "gloo"),
-    _gradients("ddp-sparsewire", "DDP over sparsewire", "sparsewire"),
+    _gradients("ddp-sparsewire", "DDP over sparsewire", "sparsewire", "ddp-gloo"),
     _gradients("ddp-top-k", "DDP, top-k hook", _TOP_K),
 )

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from sparsewire.tools.training.outer.order import Order
 
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (5e-4, 1e-3, 2e-3)
 """Peaks of AdamW's rate that tuning begins with."""
 
 RISING = 30
@@ -49,6 +49,8 @@ class Method:
     outer_rates: tuple[float, ...] = ()
     period: int = 1
     """Steps after which what is sent repeats itself."""
+    tuned_as: str | None = None
+    """The method whose rates are this one's, because both do the same arithmetic."""
     averages: Literal["gradients", "models"] = "gradients"
 
 

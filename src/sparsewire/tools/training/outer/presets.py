@@ -17,11 +17,11 @@ from torch.optim import SGD, Optimizer
 from sparsewire.tools.training.outer.method import RATES, Averaged, Method, adamw
 from sparsewire.tools.training.outer.order import Order
 from sparsewire.torch.outer import PRESETS, OuterOptimizer, muon, preset
-from sparsewire.torch.outer.presets import SignDescent
 
-MakeOuter = Callable[[list[nn.Parameter]], Optimizer]
 MakeInner = Callable[[nn.Module, float], Sequence[Optimizer]]
 
+_OTHERS_SHARE = 0.1
+"""AdamW's rate beside Muon's, for what is no matrix."""
 _AROUND = (0.5, 1.0, 2.0)
 """Shares of the published outer rate that tuning begins with."""
 _KEPT = (
@@ -38,14 +38,6 @@ _KEPT = (
 )
 
 
-def _descent(rate: float, momentum: float) -> MakeOuter:
-    return lambda parameters: SGD(parameters, rate, momentum, nesterov=momentum > 0)
-
-
-def _sign(rate: float, momentum: float) -> MakeOuter:
-    return lambda parameters: SignDescent(parameters, rate)
-
-
 def _momentum_free(model: nn.Module, rate: float) -> list[Optimizer]:
     """That of DeMo, whose momentum is what a replica owes."""
     return [SGD(model.parameters(), rate)]
@@ -55,26 +47,25 @@ def _muon(model: nn.Module, rate: float) -> list[Optimizer]:
     return muon(model, lr=rate, other_lr=_OTHERS_SHARE * rate)
 
 
-_OTHERS_SHARE = 0.1
-"""AdamW's rate beside Muon's, for what is no matrix."""
-
-
 @dataclass(frozen=True)
 class Rounds:
-    """A preset as it is compared: what is published, and `changes` of it."""
+    """A preset as it is compared: what is published, and `changes` of it.
+
+    Without an outer rate, the outer optimizer has none of its own.
+    """
 
     in_words: str
-    outer_rate: float
+    outer_rate: float | None
     momentum: float = 0.0
     inner: MakeInner = adamw
     rates: tuple[float, ...] = RATES
-    outer: Callable[[float, float], MakeOuter] = _descent
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def method(self, name: str) -> Method:
         """The preset of this name as a method."""
         every = {**PRESETS[name].settings, **self.changes}["every"]
-        outer_rates = tuple(share * self.outer_rate for share in _AROUND)
+        published = [] if self.outer_rate is None else [self.outer_rate]
+        outer_rates = tuple(share * rate for rate in published for share in _AROUND)
         attach = partial(self._attached, name)
         return Method(
             name,
@@ -85,7 +76,7 @@ class Rounds:
             self.rates,
             outer_rates,
             every,
-            "models",
+            averages="models",
         )
 
     @contextmanager
@@ -97,9 +88,15 @@ class Rounds:
         model: nn.Module,
         inner: Sequence[Optimizer],
     ) -> Iterator[Averaged]:
-        outer = self.outer(order.outer_rate or self.outer_rate, self.momentum)
-        with preset(name, model, inner, outer=outer, **self.changes) as optimizer:
+        with preset(name, model, inner, **self._outer(order), **self.changes) as optimizer:
             yield Averaged(module, partial(_finish, optimizer), partial(_told, optimizer))
+
+    def _outer(self, order: Order) -> dict[str, Any]:
+        if order.outer_rate is None:
+            return {}
+        is_nesterov = self.momentum > 0
+        made = partial(SGD, lr=order.outer_rate, momentum=self.momentum, nesterov=is_nesterov)
+        return {"outer": made}
 
 
 def _finish(optimizer: OuterOptimizer) -> None:
@@ -122,8 +119,8 @@ PRESET_METHODS = tuple(
         "diloco": Rounds("DiLoCo, H = 30", 0.7, 0.9, changes={"every": 30}),
         "streaming_diloco": Rounds("Streaming DiLoCo, H = 30, FP4", 0.4, 0.9),
         "sparseloco": Rounds("SparseLoCo, H = 30", 1.0),
-        "demo": Rounds("DeMo, each step", 1e-3, 0.0, _momentum_free, (1.0,), _sign),
-        "muloco": Rounds("MuLoCo, H = 30", 0.7, 0.6, _muon, (0.005, 0.01, 0.02)),
+        "demo": Rounds("DeMo, each step", None, 0.0, _momentum_free),
+        "muloco": Rounds("MuLoCo, H = 30", 0.7, 0.6, _muon, (0.0025, 0.005, 0.01)),
         "noloco": Rounds("NoLoCo, H = 50, pairs", 0.7, 0.5),
     }.items()
 )

@@ -75,11 +75,17 @@ def _describe(comparison: Comparison) -> str:
             "those of the interfaces, headers included.",
             f"Times are of steps on shaped links, in which a pass sleeps for "
             f"{1e3 * comparison.pass_s:.1f} ms: what it takes one replica with a core to itself.",
-            f"Methods that average models were also trained for {plan.longer_steps} steps; whichever "
+            f"Those that average models were also trained for {plan.longer_steps} steps; whichever "
             "training comes to the first one's loss sooner counts.",
-            f"Rates are the best of trials of {plan.tuning_steps} steps with a seed of their own.",
+            _of_rates(plan.tuning_steps),
         ]
     )
+
+
+def _of_rates(tuning_steps: int) -> str:
+    if not tuning_steps:
+        return "Rates are the first ones of each method, and were not tuned."
+    return f"Rates are the best of trials of {tuning_steps} steps with a seed of their own."
 
 
 def _share(outcome: Outcome | None) -> str:

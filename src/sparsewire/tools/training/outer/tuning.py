@@ -3,8 +3,8 @@
 Trials are shorter than the trainings, and their seed is none of the trainings'. First the inner
 optimizer's peak rate is tried at a method's three first ones, with the outer rate as published;
 then, where there is one, the outer rate at its three. As long as the best one is the smallest or
-the largest tried, one more is tried beyond it, by the same factor, at most twice. The best is that
-of the lowest held-out loss at the end of the trial.
+the largest tried, one more is tried beyond it, by the same factor, at most three times. The best is
+that of the lowest held-out loss at the end of the trial.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparsewire.tools.training.outer.method import Method
 from sparsewire.tools.training.outer.order import Order
 
 SEED = 1000
-FURTHER = 2
+FURTHER = 3
 
 Losses = dict[Order, float]
 Train = Callable[[list[Order]], list[float]]
@@ -34,7 +34,12 @@ class Tuned:
 
 
 def tune_all(methods: Sequence[Method], steps: int, train: Train) -> list[Tuned]:
-    """Tune each method with trainings of so many steps; all wait for the trials of all."""
+    """Tune each method with trainings of so many steps; all wait for the trials of all.
+
+    With 0 steps there are no trials, and the best is the one in the middle.
+    """
+    if not steps:
+        return [Tuned(_trial(method, steps), []) for method in methods]
     searches = [_tune(method, steps) for method in methods]
     wanted = {number: next(search) for number, search in enumerate(searches)}
     tuned: dict[int, Tuned] = {}
@@ -52,8 +57,7 @@ def tune_all(methods: Sequence[Method], steps: int, train: Train) -> list[Tuned]
 
 def _tune(method: Method, steps: int) -> Generator[list[Order], Losses, Tuned]:
     """Yields orders to try, is sent their losses, and returns what is best."""
-    published = method.outer_rates[len(method.outer_rates) // 2] if method.outer_rates else None
-    trial = Order(method.name, method.rates[0], published, SEED, steps, steps)
+    trial = _trial(method, steps)
     tried = yield from _search([_at(trial, "rate", rate) for rate in method.rates], "rate")
     best = min(tried, key=tried.__getitem__)
     if method.outer_rates:
@@ -61,6 +65,14 @@ def _tune(method: Method, steps: int) -> Generator[list[Order], Losses, Tuned]:
         tried |= yield from _search(outer, "outer_rate")
         best = min(tried, key=tried.__getitem__)
     return Tuned(best, list(tried.items()))
+
+
+def _trial(method: Method, steps: int) -> Order:
+    """At the inner rate in the middle, and the outer one as published."""
+    rate, published = (
+        rates[len(rates) // 2] if rates else None for rates in (method.rates, method.outer_rates)
+    )
+    return Order(method.name, rate or 0.0, published, SEED, steps, steps)
 
 
 def _search(orders: list[Order], rate: Rate) -> Generator[list[Order], Losses, Losses]:
