@@ -18,11 +18,11 @@ from sparsewire.tools.experiment.report import ResultFiles
 )
 @click.option("--hosts", type=click.IntRange(2, 64), default=4, help="Replicas, a host for each.")
 @click.option("--link", default="20mbit,100mbit,1gbit", help="Speeds of links to time steps at.")
-@click.option("--steps", type=options.COUNT, default=600, help="Steps of a training.")
+@click.option("--steps", type=options.COUNT, default=900, help="Steps of a training.")
 @click.option(
     "--longer-steps",
     type=options.COUNT,
-    default=900,
+    default=1350,
     help="Steps of a further training of methods that average models: it may be the first there.",
 )
 @click.option("--longer-seeds", type=click.IntRange(0), default=2, help="How often that is run.")
@@ -30,14 +30,14 @@ from sparsewire.tools.experiment.report import ResultFiles
 @click.option(
     "--tuning-steps",
     type=click.IntRange(0),
-    default=180,
+    default=240,
     help="Steps of a trial, of which there are some for each rate of a method; 0: no trials.",
 )
 @click.option(
     "--pretraining",
     type=options.COUNT,
-    default=1200,
-    help="Steps of the training whose checkpoint all trainings start from.",
+    default=6000,
+    help="Steps of one replica alone, whose checkpoint all trainings start from.",
 )
 @click.option(
     "--between", type=options.COUNT, default=60, help="Steps from one held-out loss to the next."
@@ -89,7 +89,7 @@ def outer(
     Gradients are averaged at each step (ddp-...), or models by the rounds of an outer optimizer.
     All methods read as many characters, and their rates are tuned by one rule. Whole trainings run
     on links without a limit, where interfaces count bytes. Times come from steps on links of each
-    speed, in which a pass sleeps for as long as one takes a replica with a core to itself.
+    speed, in which a pass sleeps for as long as one takes a replica with the machine to itself.
 
     Example: sparsewire bench outer --method ddp-gloo,diloco,sparseloco --link 100mbit
     """

@@ -6,23 +6,23 @@ learn apart in the first steps of all fits together badly, whatever averages it.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from statistics import median
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from sparsewire.tools.experiment.crew import Tell, claim_stdout
 from sparsewire.tools.training.outer.gpt import GPT
-from sparsewire.tools.training.outer.method import adamw, rising
+from sparsewire.tools.training.outer.method import CLIP, adamw, rising
 from sparsewire.tools.training.outer.order import Order, Setting, read
 from sparsewire.tools.training.outer.text import Text
 
 PRETRAIN, TIME = "pretrain", "time"
-BATCHES = 4
-"""Batches of a replica in one step of the pretraining."""
 
 
 def pretrain(setting: Setting, order: Order, tell: Tell) -> None:
@@ -35,8 +35,9 @@ def pretrain(setting: Setting, order: Order, tell: Tell) -> None:
     for step in range(order.steps):
         optimizer.param_groups[0]["lr"] = order.rate * rising(step)
         optimizer.zero_grad()
-        loss = model(*text.draw(BATCHES * setting.shape.batch, draws))
+        loss = model(*text.draw(setting.shape.batch, draws))
         loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         tell("step", done=step + 1, loss=loss.item())
     np.save(setting.start, parameters_to_vector(model.parameters()).detach().numpy())
@@ -44,6 +45,8 @@ def pretrain(setting: Setting, order: Order, tell: Tell) -> None:
 
 def time_passes(setting: Setting, order: Order, tell: Tell) -> None:
     """Time a forward and a backward pass of one batch: the median over the steps of the order."""
+    # It has the machine to itself.
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     text, draws, seconds = Text.of(setting), np.random.default_rng(order.seed), []
     model = GPT(text.vocabulary, setting.shape)
     for _ in range(order.steps):

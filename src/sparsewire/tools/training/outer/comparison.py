@@ -3,7 +3,7 @@
 A training's losses and bytes do not depend on how fast links are, so whole trainings run on
 emulated hosts without a limit, where interfaces count. Times come from further runs on links of
 each speed: the same method on the same model, whose passes sleep for as long as one takes a replica
-that has a core to itself. So replicas that share few cores take the time of replicas that do not.
+that has this machine to itself. So replicas that share a machine take the time of some that do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparsewire.tools.training.outer.run import Runs, Trained
 from sparsewire.tools.training.outer.text import save_characters
 from sparsewire.tools.training.outer.tuning import Train, Tuned, tune_all
 
-PRETRAINING_RATE = 2e-3
+PRETRAINING_RATE = 1e-3
 PASSES = 60
 """Passes by which one is timed."""
 WARM_STEPS, TIMED_STEPS, PERIODS = 3, 8, 2

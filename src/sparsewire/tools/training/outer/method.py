@@ -16,6 +16,8 @@ from sparsewire.tools.training.outer.order import Order
 RATES = (5e-4, 1e-3, 2e-3)
 """Peaks of AdamW's rate that tuning begins with."""
 
+CLIP = 1.0
+"""The largest norm of a gradient; a larger one is scaled down."""
 RISING = 30
 """Steps in which a rate rises to its peak."""
 

@@ -73,8 +73,8 @@ def _describe(comparison: Comparison) -> str:
             f"{plan.pretraining_steps} steps.",
             "Losses and bytes are of whole trainings on emulated hosts without a limit; bytes are "
             "those of the interfaces, headers included.",
-            f"Times are of steps on shaped links, in which a pass sleeps for "
-            f"{1e3 * comparison.pass_s:.1f} ms: what it takes one replica with a core to itself.",
+            "Times are of steps on shaped links, in which a pass sleeps for "
+            f"{1e3 * comparison.pass_s:.1f} ms: that of a replica with the machine to itself.",
             f"Those that average models were also trained for {plan.longer_steps} steps; whichever "
             "training comes to the first one's loss sooner counts.",
             _of_rates(plan.tuning_steps),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from sparsewire.tools.training.outer.gpt import GPT
-from sparsewire.tools.training.outer.method import Averaged, rising
+from sparsewire.tools.training.outer.method import CLIP, Averaged, rising
 from sparsewire.tools.training.outer.methods import METHODS
 from sparsewire.tools.training.outer.order import Order, Setting
 from sparsewire.tools.training.outer.recorder import Recorder
@@ -22,7 +22,6 @@ from sparsewire.tools.training.outer.text import Text
 from sparsewire.tools.training.workloads.recording import Replay, record
 from sparsewire.tools.training.workloads.workload import Job
 
-CLIP = 1.0
 LAST_SHARE = 0.1
 """Of the peak rate, at the end."""
 RECORDED = 4
