@@ -36,6 +36,7 @@ def method_row(finding: Row) -> Row:
         "up_bytes": finding["up"],
         "down_bytes": finding["down"],
         "most_up_bytes": finding["most_up"],
+        "over_formula_share": finding["over_formula"],
     }
 
 

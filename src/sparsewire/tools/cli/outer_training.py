@@ -36,8 +36,8 @@ from sparsewire.tools.experiment.report import ResultFiles
 @click.option(
     "--pretraining",
     type=options.COUNT,
-    default=6000,
-    help="Steps of one replica alone, whose checkpoint all trainings start from.",
+    default=3000,
+    help="Steps of the training whose checkpoint all trainings start from.",
 )
 @click.option(
     "--between", type=options.COUNT, default=60, help="Steps from one held-out loss to the next."

@@ -23,6 +23,8 @@ from sparsewire.tools.training.outer.order import Order, Setting, read
 from sparsewire.tools.training.outer.text import Text
 
 PRETRAIN, TIME = "pretrain", "time"
+BATCHES = 4
+"""Batches of a replica in one step of the pretraining."""
 
 
 def pretrain(setting: Setting, order: Order, tell: Tell) -> None:
@@ -35,7 +37,7 @@ def pretrain(setting: Setting, order: Order, tell: Tell) -> None:
     for step in range(order.steps):
         optimizer.param_groups[0]["lr"] = order.rate * rising(step)
         optimizer.zero_grad()
-        loss = model(*text.draw(setting.shape.batch, draws))
+        loss = model(*text.draw(BATCHES * setting.shape.batch, draws))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()

@@ -54,6 +54,8 @@ class Finding:
     down: float
     most_up: float
     fewer_bytes: float
+    over_formula: float | None
+    """Bytes sent over those by formula, less one; None where there is no formula."""
     reached: dict[str, Reached]
 
 
@@ -81,11 +83,17 @@ def _finding(plan: Plan, studied: Studied, first: Studied) -> Finding:
         down=fmean(run.down[-1] for run in runs),
         most_up=fmean(run.most_up[-1] for run in runs),
         fewer_bytes=fmean(run.up[-1] for run in first.trained) / up,
+        over_formula=_over_formula(runs),
         reached={
             link: _reached(plan.steps, studied.step_s[link], first.step_s[link], whole, longer)
             for link in plan.links
         },
     )
+
+
+def _over_formula(runs: Sequence[Trained]) -> float | None:
+    expected = [run.told["expected_up"] for run in runs if "expected_up" in run.told]
+    return fmean(run.up[-1] for run in runs) / fmean(expected) - 1 if expected else None
 
 
 def _outcome(plan: Plan, runs: Sequence[Trained], finals: Mapping[int, float]) -> Outcome:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from sparsewire.tools.training.outer.expected import of_gradients
 from sparsewire.tools.training.outer.method import Averaged, Method, adamw
 from sparsewire.tools.training.outer.order import Order
 from sparsewire.tools.training.trial import Averaging
@@ -26,9 +30,16 @@ def _gradients(name: str, in_words: str, averaging: str, tuned_as: str | None = 
     ) -> Iterator[Averaged]:
         ddp = DistributedDataParallel(module, init_sync=False)
         how.attach(ddp, warmup=0)
-        yield Averaged(ddp, lambda: None, dict)
+        yield Averaged(ddp, lambda: None, partial(_told, how, order, model))
 
     return Method(name, in_words, how.backend, adamw, attached, tuned_as=tuned_as)
+
+
+def _told(how: Averaging, order: Order, model: nn.Module) -> dict[str, Any]:
+    if how.operators:
+        return {}
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"expected_up": of_gradients(order.steps, parameters, dist.get_world_size())}
 
 
 GRADIENTS = (

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.optim import SGD, Optimizer
 
+from sparsewire.tools.training.outer.expected import of_rounds
 from sparsewire.tools.training.outer.method import RATES, Averaged, Method, adamw
 from sparsewire.tools.training.outer.order import Order
 from sparsewire.torch.outer import PRESETS, OuterOptimizer, muon, preset
@@ -89,7 +91,9 @@ class Rounds:
         inner: Sequence[Optimizer],
     ) -> Iterator[Averaged]:
         with preset(name, model, inner, **self._outer(order), **self.changes) as optimizer:
-            yield Averaged(module, partial(_finish, optimizer), partial(_told, optimizer))
+            settings = {**PRESETS[name].settings, **self.changes}
+            told = partial(_told, optimizer, settings, model)
+            yield Averaged(module, partial(_finish, optimizer), told)
 
     def _outer(self, order: Order) -> dict[str, Any]:
         if order.outer_rate is None:
@@ -106,9 +110,14 @@ def _finish(optimizer: OuterOptimizer) -> None:
         optimizer.sync()
 
 
-def _told(optimizer: OuterOptimizer) -> dict[str, Any]:
+def _told(
+    optimizer: OuterOptimizer, settings: Mapping[str, Any], model: nn.Module
+) -> dict[str, Any]:
     stats = optimizer.stats()
-    return {name: stats[name] for name in _KEPT}
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    fragments = optimizer.schedule.fragments
+    by_formula = of_rounds(settings, fragments, optimizer.rounds, parameters, dist.get_world_size())
+    return {"expected_up": by_formula, **{name: stats[name] for name in _KEPT}}
 
 
 PRESET_METHODS = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from statistics import fmean
@@ -89,7 +89,11 @@ def _of_rates(tuning_steps: int) -> str:
 
 
 def _share(outcome: Outcome | None) -> str:
-    return f"{100 * (fmean(outcome.loss_shares) - 1):+.2f}%" if outcome else "-"
+    return _percent(fmean(outcome.loss_shares) - 1) if outcome else "-"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.2f}%"
 
 
 _LOSSES = (
@@ -103,6 +107,7 @@ _LOSSES = (
     Column[Finding]("against\nfirst", lambda found: _share(found.whole)),
     Column[Finding]("up", lambda found: f"{number(found.up, 1e-6)} MB"),
     Column[Finding]("down", lambda found: f"{number(found.down, 1e-6)} MB"),
+    Column[Finding]("over\nformula", lambda found: _or(found.over_formula, "-", _percent)),
     Column[Finding]("fewer\nbytes", lambda found: number(found.fewer_bytes)),
     Column[Finding]("longer\ntraining", lambda found: _share(found.longer)),
 )
@@ -125,12 +130,12 @@ def _step(link: str, found: Finding) -> str:
 
 
 def _reached_at(link: str, found: Finding) -> str:
-    return _or_never(found.reached[link].target_s, lambda seconds: f"{number(seconds)} s")
+    return _or(found.reached[link].target_s, "never", lambda seconds: f"{number(seconds)} s")
 
 
 def _times_as_soon(link: str, found: Finding) -> str:
-    return _or_never(found.reached[link].speed_up, number)
+    return _or(found.reached[link].speed_up, "never", number)
 
 
-def _or_never(value: float | None, shown: Any) -> str:
-    return "never" if value is None else str(shown(value))
+def _or(value: float | None, otherwise: str, shown: Callable[[float], str]) -> str:
+    return otherwise if value is None else shown(value)
