@@ -18,11 +18,11 @@ from sparsewire.tools.experiment.report import ResultFiles
 )
 @click.option("--hosts", type=click.IntRange(2, 64), default=4, help="Replicas, a host for each.")
 @click.option("--link", default="20mbit,100mbit,1gbit", help="Speeds of links to time steps at.")
-@click.option("--steps", type=options.COUNT, default=900, help="Steps of a training.")
+@click.option("--steps", type=options.COUNT, default=600, help="Steps of a training.")
 @click.option(
     "--longer-steps",
     type=options.COUNT,
-    default=1350,
+    default=900,
     help="Steps of a further training of methods that average models: it may be the first there.",
 )
 @click.option("--longer-seeds", type=click.IntRange(0), default=2, help="How often that is run.")
@@ -30,7 +30,7 @@ from sparsewire.tools.experiment.report import ResultFiles
 @click.option(
     "--tuning-steps",
     type=click.IntRange(0),
-    default=240,
+    default=300,
     help="Steps of a trial, of which there are some for each rate of a method; 0: no trials.",
 )
 @click.option(
@@ -43,7 +43,7 @@ from sparsewire.tools.experiment.report import ResultFiles
     "--between", type=options.COUNT, default=60, help="Steps from one held-out loss to the next."
 )
 @click.option("--layers", type=options.COUNT, default=2, help="Layers of the GPT.")
-@click.option("--width", type=options.COUNT, default=192, help="Its width.")
+@click.option("--width", type=options.COUNT, default=128, help="Its width.")
 @click.option("--batch", type=options.COUNT, default=4, help="Windows of a replica in a step.")
 @click.option("--context", type=options.COUNT, default=64, help="Characters of a window.")
 @click.option(
