@@ -24,6 +24,8 @@ MakeInner = Callable[[nn.Module, float], Sequence[Optimizer]]
 
 _OTHERS_SHARE = 0.1
 """AdamW's rate beside Muon's, for what is no matrix."""
+_GATHERED = {"sums": "gather"}
+"""Bytes must not depend on the speed of links, by which the way to add up is chosen otherwise."""
 _AROUND = (0.5, 1.0, 2.0)
 """Shares of the published outer rate that tuning begins with."""
 _KEPT = (
@@ -126,9 +128,9 @@ PRESET_METHODS = tuple(
         "local_sgd": Rounds("local SGD, H = 30", 1.0),
         # Published with 500 steps a round, for trainings of some ten thousand.
         "diloco": Rounds("DiLoCo, H = 30", 0.7, 0.9, changes={"every": 30}),
-        "streaming_diloco": Rounds("Streaming DiLoCo, H = 30, FP4", 0.4, 0.9),
-        "sparseloco": Rounds("SparseLoCo, H = 30", 1.0),
-        "demo": Rounds("DeMo, each step", None, 0.0, _momentum_free),
+        "streaming_diloco": Rounds("Streaming DiLoCo, H = 30, FP4", 0.4, 0.9, changes=_GATHERED),
+        "sparseloco": Rounds("SparseLoCo, H = 30", 1.0, changes=_GATHERED),
+        "demo": Rounds("DeMo, each step", None, 0.0, _momentum_free, changes=_GATHERED),
         "muloco": Rounds("MuLoCo, H = 30", 0.7, 0.6, _muon, (0.0025, 0.005, 0.01)),
         "noloco": Rounds("NoLoCo, H = 50, pairs", 0.7, 0.5),
     }.items()
