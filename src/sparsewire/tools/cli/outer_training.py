@@ -23,7 +23,7 @@ from sparsewire.tools.experiment.report import ResultFiles
     "--longer-steps",
     type=options.COUNT,
     default=900,
-    help="Steps of a further training of methods that average models: it may be the first there.",
+    help="Steps of a further training of methods that send seldom: it may be the first there.",
 )
 @click.option("--longer-seeds", type=click.IntRange(0), default=2, help="How often that is run.")
 @click.option("--seeds", type=options.COUNT, default=3, help="Trainings of each method.")

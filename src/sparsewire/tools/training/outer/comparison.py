@@ -33,8 +33,8 @@ WARM_STEPS, TIMED_STEPS, PERIODS = 3, 8, 2
 class Plan:
     """The trainings to run; `seeds` says how many each method has. The first one is compared with.
 
-    Methods that average models are also trained for `longer_steps`, with `longer_seeds`: they can
-    read more in the time of the first one's training.
+    Methods that send seldom are also trained for `longer_steps`, with `longer_seeds`: they can read
+    more in the time of the first one's training.
 
     With `compute_s` a pass sleeps for so long; None: as long as one takes here. `folder` keeps what
     was run; None: nothing is kept.
@@ -158,9 +158,9 @@ def _orders(best: Order, steps: int, seeds: int) -> list[Order]:
 
 
 def _longer(plan: Plan, best: Order) -> list[Order]:
-    """Longer trainings with the best rates, of methods that send seldom."""
-    is_any = METHODS[best.method].averages == "models"
-    return _orders(best, plan.longer_steps, plan.longer_seeds if is_any else 0)
+    """Longer trainings with the best rates, of methods that do not send at each step."""
+    sends_seldom = METHODS[best.method].period > 1
+    return _orders(best, plan.longer_steps, plan.longer_seeds if sends_seldom else 0)
 
 
 def _emulated(plan: Plan, whole: Order, pass_s: float) -> Order:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -53,7 +53,6 @@ class Method:
     """Steps after which what is sent repeats itself."""
     tuned_as: str | None = None
     """The method whose rates are this one's, because both do the same arithmetic."""
-    averages: Literal["gradients", "models"] = "gradients"
 
 
 def adamw(model: nn.Module, rate: float) -> list[Optimizer]:

@@ -80,7 +80,6 @@ class Rounds:
             self.rates,
             outer_rates,
             every,
-            averages="models",
         )
 
     @contextmanager

@@ -75,7 +75,7 @@ def _describe(comparison: Comparison) -> str:
             "those of the interfaces, headers included.",
             "Times are of steps on shaped links, in which a pass sleeps for "
             f"{1e3 * comparison.pass_s:.1f} ms: that of a replica with the machine to itself.",
-            f"Those that average models were also trained for {plan.longer_steps} steps; whichever "
+            f"Those that send seldom were also trained for {plan.longer_steps} steps; whichever "
             "training comes to the first one's loss sooner counts.",
             _of_rates(plan.tuning_steps),
         ]
