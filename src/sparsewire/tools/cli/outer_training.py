@@ -18,11 +18,11 @@ from sparsewire.tools.experiment.report import ResultFiles
 )
 @click.option("--hosts", type=click.IntRange(2, 64), default=4, help="Replicas, a host for each.")
 @click.option("--link", default="20mbit,100mbit,1gbit", help="Speeds of links to time steps at.")
-@click.option("--steps", type=options.COUNT, default=600, help="Steps of a training.")
+@click.option("--steps", type=options.COUNT, default=1200, help="Steps of a training.")
 @click.option(
     "--longer-steps",
     type=options.COUNT,
-    default=900,
+    default=1800,
     help="Steps of a further training of methods that send seldom: it may be the first there.",
 )
 @click.option("--longer-seeds", type=click.IntRange(0), default=2, help="How often that is run.")
