@@ -22,7 +22,7 @@ from sparsewire.tools.training.outer.order import HEADS, Order, Setting
 from sparsewire.tools.training.outer.run import Runs, Trained
 
 REPLICAS = 4
-SHAPE = Shape(2, 128, HEADS, 64, 4)
+SHAPE = Shape(2, 192, HEADS, 64, 2)
 STEPS = {"ddp-gloo": 40, "diloco": 90, "sparseloco": 90}
 """Of each method, of which the first third is not timed."""
 RATE = 1e-3
@@ -37,7 +37,7 @@ def step_s(run: Trained) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--start", default="start-2x128-3000.npy", help="the checkpoint's file")
+    parser.add_argument("--start", default="start-2x192-3000.npy", help="the checkpoint's file")
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--record", action="store_true", help="add rows to the record outer_check")
     told = parser.parse_args()

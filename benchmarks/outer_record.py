@@ -27,7 +27,7 @@ def setting_row(found: dict[str, Any]) -> Row:
 
 def method_row(finding: Row) -> Row:
     """Shares of losses are of the first method's with the same seed; bytes of whole trainings."""
-    kept = ("rate", "outer_rate", "fewer_bytes")
+    kept = ("rate", "outer_rate", "fewer_bytes", "alone_s")
     longer = finding["longer"]
     return {
         **{name: finding[name] for name in kept},

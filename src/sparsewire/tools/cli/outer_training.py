@@ -18,19 +18,19 @@ from sparsewire.tools.experiment.report import ResultFiles
 )
 @click.option("--hosts", type=click.IntRange(2, 64), default=4, help="Replicas, a host for each.")
 @click.option("--link", default="20mbit,100mbit,1gbit", help="Speeds of links to time steps at.")
-@click.option("--steps", type=options.COUNT, default=1200, help="Steps of a training.")
+@click.option("--steps", type=options.COUNT, default=2400, help="Steps of a training.")
 @click.option(
     "--longer-steps",
     type=options.COUNT,
-    default=1800,
+    default=3600,
     help="Steps of a further training of methods that send seldom: it may be the first there.",
 )
-@click.option("--longer-seeds", type=click.IntRange(0), default=2, help="How often that is run.")
+@click.option("--longer-seeds", type=click.IntRange(0), default=1, help="How often that is run.")
 @click.option("--seeds", type=options.COUNT, default=3, help="Trainings of each method.")
 @click.option(
     "--tuning-steps",
     type=click.IntRange(0),
-    default=300,
+    default=600,
     help="Steps of a trial, of which there are some for each rate of a method; 0: no trials.",
 )
 @click.option(
@@ -40,16 +40,16 @@ from sparsewire.tools.experiment.report import ResultFiles
     help="Steps of the training whose checkpoint all trainings start from.",
 )
 @click.option(
-    "--between", type=options.COUNT, default=60, help="Steps from one held-out loss to the next."
+    "--between", type=options.COUNT, default=120, help="Steps from one held-out loss to the next."
 )
 @click.option("--layers", type=options.COUNT, default=2, help="Layers of the GPT.")
-@click.option("--width", type=options.COUNT, default=128, help="Its width.")
-@click.option("--batch", type=options.COUNT, default=4, help="Windows of a replica in a step.")
+@click.option("--width", type=options.COUNT, default=192, help="Its width.")
+@click.option("--batch", type=options.COUNT, default=2, help="Windows of a replica in a step.")
 @click.option("--context", type=options.COUNT, default=64, help="Characters of a window.")
 @click.option(
     "--compute",
     type=click.FloatRange(0, min_open=True),
-    help="Milliseconds of a pass in timed steps. Default: what it takes here.",
+    help="Milliseconds of computation in timed steps. Default: what a step takes here.",
 )
 @click.option(
     "--text",
@@ -89,7 +89,7 @@ def outer(
     Gradients are averaged at each step (ddp-...), or models by the rounds of an outer optimizer.
     All methods read as many characters, and their rates are tuned by one rule. Whole trainings run
     on links without a limit, where interfaces count bytes. Times come from steps on links of each
-    speed, in which a pass sleeps for as long as one takes a replica with the machine to itself.
+    speed that sleep for as long as one takes a replica with a core to itself.
 
     Example: sparsewire bench outer --method ddp-gloo,diloco,sparseloco --link 100mbit
     """

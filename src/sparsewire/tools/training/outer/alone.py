@@ -1,4 +1,4 @@
-"""What one process does with the machine to itself: the checkpoint to start from, and a pass timed.
+"""What one process does with the machine to itself: the checkpoint to start from, and steps timed.
 
 Trainings begin where another one is under way, as DiLoCo's do (arXiv 2311.08105): what replicas
 learn apart in the first steps of all fits together badly, whatever averages it.
@@ -6,7 +6,6 @@ learn apart in the first steps of all fits together badly, whatever averages it.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from statistics import median
@@ -19,6 +18,7 @@ from torch.nn.utils import parameters_to_vector
 from sparsewire.tools.experiment.crew import Tell, claim_stdout
 from sparsewire.tools.training.outer.gpt import GPT
 from sparsewire.tools.training.outer.method import CLIP, adamw, rising
+from sparsewire.tools.training.outer.methods import METHODS
 from sparsewire.tools.training.outer.order import Order, Setting, read
 from sparsewire.tools.training.outer.text import Text
 
@@ -45,17 +45,19 @@ def pretrain(setting: Setting, order: Order, tell: Tell) -> None:
     np.save(setting.start, parameters_to_vector(model.parameters()).detach().numpy())
 
 
-def time_passes(setting: Setting, order: Order, tell: Tell) -> None:
-    """Time a forward and a backward pass of one batch: the median over the steps of the order."""
-    # It has the machine to itself.
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+def time_steps(setting: Setting, order: Order, tell: Tell) -> None:
+    """Time steps of a method that averages nothing: the median over the steps of the order."""
     text, draws, seconds = Text.of(setting), np.random.default_rng(order.seed), []
     model = GPT(text.vocabulary, setting.shape)
+    optimizers = METHODS[order.method].inner(model, order.rate)
     for _ in range(order.steps):
         batch = text.draw(setting.shape.batch, draws)
-        model.zero_grad()
         start = time.perf_counter()
+        model.zero_grad()
         model(*batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        for optimizer in optimizers:
+            optimizer.step()
         seconds.append(time.perf_counter() - start)
     tell("timed", seconds=median(seconds))
 
@@ -65,7 +67,7 @@ def main() -> None:
     tell = claim_stdout()
     setting, (order,) = read(sys.argv[2])
     torch.set_num_threads(1)
-    {PRETRAIN: pretrain, TIME: time_passes}[sys.argv[1]](setting, order, tell)
+    {PRETRAIN: pretrain, TIME: time_steps}[sys.argv[1]](setting, order, tell)
 
 
 if __name__ == "__main__":

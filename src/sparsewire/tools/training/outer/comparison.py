@@ -2,8 +2,8 @@
 
 A training's losses and bytes do not depend on how fast links are, so whole trainings run on
 emulated hosts without a limit, where interfaces count. Times come from further runs on links of
-each speed: the same method on the same model, whose passes sleep for as long as one takes a replica
-that has this machine to itself. So replicas that share a machine take the time of some that do not.
+each speed: the same method on the same model, whose steps sleep for as long as one takes a replica
+that has a core to itself. So replicas that share few cores take the time of some that do not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sparsewire.tools.training.outer.text import save_characters
 from sparsewire.tools.training.outer.tuning import Train, Tuned, tune_all
 
 PRETRAINING_RATE = 2e-3
-PASSES = 60
-"""Passes by which one is timed."""
+ALONE_STEPS = 60
+"""Steps of a replica alone by which one is timed."""
 WARM_STEPS, TIMED_STEPS, PERIODS = 3, 8, 2
 """Steps before the first timed one and timed ones, at least; and timed periods of a method."""
 
@@ -36,7 +36,7 @@ class Plan:
     Methods that send seldom are also trained for `longer_steps`, with `longer_seeds`: they can read
     more in the time of the first one's training.
 
-    With `compute_s` a pass sleeps for so long; None: as long as one takes here. `folder` keeps what
+    With `compute_s` a step sleeps for so long; None: as long as one takes here. `folder` keeps what
     was run; None: nothing is kept.
     """
 
@@ -63,6 +63,8 @@ class Studied:
     tuned: Tuned
     trained: list[Trained]
     longer: list[Trained]
+    alone_s: float
+    """A step of a replica alone, which a timed step sleeps for."""
     step_s: dict[str, float]
 
 
@@ -72,7 +74,6 @@ class Comparison:
 
     plan: Plan
     text: str
-    pass_s: float
     studied: list[Studied]
 
 
@@ -90,14 +91,22 @@ def compare(plan: Plan, move: Move) -> Comparison:
         start = folder / f"start-{_digest(plan)}.npy"
         setting = Setting(str(characters), str(start), plan.shape, plan.between)
         runs = Runs(setting, folder, move)
-        pass_s = plan.compute_s or runs.pass_seconds(_alone(PASSES))
-        runs.pretrain(_alone(plan.pretraining_steps))
-        return Comparison(plan, text, pass_s, _studied(plan, runs, pass_s))
+        alone_s = _alone_s(plan, runs)
+        runs.pretrain(Order("", PRETRAINING_RATE, None, 0, *[plan.pretraining_steps] * 2))
+        return Comparison(plan, text, _studied(plan, runs, alone_s))
 
 
-def _alone(steps: int) -> Order:
-    """What one process does before all trainings."""
-    return Order("none", PRETRAINING_RATE, None, 0, steps, steps)
+def _alone_s(plan: Plan, runs: Runs) -> dict[str, float]:
+    """Seconds of a step of each method's replica alone, which its optimizer decides."""
+    if plan.compute_s:
+        return dict.fromkeys(plan.seeds, plan.compute_s)
+    found: dict[object, float] = {}
+    for name in plan.seeds:
+        method = METHODS[name]
+        if method.inner not in found:
+            order = Order(name, method.rates[0], None, 0, ALONE_STEPS, ALONE_STEPS)
+            found[method.inner] = runs.step_seconds(order)
+    return {name: found[METHODS[name].inner] for name in plan.seeds}
 
 
 def _digest(plan: Plan) -> str:
@@ -105,7 +114,7 @@ def _digest(plan: Plan) -> str:
     return f"{plan.shape.layers}x{plan.shape.width}-{plan.pretraining_steps}"
 
 
-def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
+def _studied(plan: Plan, runs: Runs, alone_s: Mapping[str, float]) -> list[Studied]:
     """Every method, in few starts of the workers: those of trials, of trainings, of each link."""
     open_links = Cluster(plan.hosts, emulated=True)
 
@@ -120,7 +129,7 @@ def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
     # Without a loss, several packets may pass as one, whose headers are counted once.
     counted = Cluster(plan.hosts, emulated=True, loss=0.0)
     trained = runs.train(counted, [order for orders in each for order in orders])
-    emulated = {name: _emulated(plan, orders[0], pass_s) for name, orders in wholes.items()}
+    emulated = {name: _emulated(plan, orders[0], alone_s[name]) for name, orders in wholes.items()}
     timed = {
         link: runs.train(Cluster(plan.hosts, emulated=True, link=link), emulated.values())
         for link in plan.links
@@ -131,6 +140,7 @@ def _studied(plan: Plan, runs: Runs, pass_s: float) -> list[Studied]:
             tuned[name],
             [trained[order] for order in wholes[name]],
             [trained[order] for order in longer[name]],
+            alone_s[name],
             {link: _step_s(done[emulated[name]]) for link, done in timed.items()},
         )
         for name in plan.seeds
@@ -163,11 +173,11 @@ def _longer(plan: Plan, best: Order) -> list[Order]:
     return _orders(best, plan.longer_steps, plan.longer_seeds if sends_seldom else 0)
 
 
-def _emulated(plan: Plan, whole: Order, pass_s: float) -> Order:
+def _emulated(plan: Plan, whole: Order, alone_s: float) -> Order:
     """Steps to be timed, of whole periods."""
     period = METHODS[whole.method].period
     timed = period * max(PERIODS, -(-TIMED_STEPS // period))
-    return replace(whole, steps=_warm_steps(whole) + timed, compute_s=pass_s)
+    return replace(whole, steps=_warm_steps(whole) + timed, compute_s=alone_s)
 
 
 def _warm_steps(order: Order) -> int:

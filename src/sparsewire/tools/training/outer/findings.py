@@ -56,6 +56,7 @@ class Finding:
     fewer_bytes: float
     over_formula: float | None
     """Bytes sent over those by formula, less one; None where there is no formula."""
+    alone_s: float
     reached: dict[str, Reached]
 
 
@@ -83,6 +84,7 @@ def _finding(plan: Plan, studied: Studied, first: Studied) -> Finding:
         down=fmean(run.down[-1] for run in runs),
         most_up=fmean(run.most_up[-1] for run in runs),
         fewer_bytes=fmean(run.up[-1] for run in first.trained) / up,
+        alone_s=studied.alone_s,
         over_formula=_over_formula(runs),
         reached={
             link: _reached(plan.steps, studied.step_s[link], first.step_s[link], whole, longer)

@@ -24,7 +24,7 @@ def outer_report(comparison: Comparison) -> Report:
         "runs": [run for studied in comparison.studied for run in _runs(comparison, studied)],
     }
     losses = table(_LOSSES, found, "Held-out losses, and bytes of a replica's interface")
-    times = table(_time_columns(comparison), found, "Times, with passes that are slept")
+    times = table(_time_columns(comparison), found, "Times, with computation that is slept")
     return Report([_describe(comparison), losses, times], record, lambda: curves(comparison))
 
 
@@ -40,7 +40,7 @@ def _setting(comparison: Comparison) -> dict[str, Any]:
         "between",
     )
     own = {name: getattr(plan, name) for name in kept}
-    return {**own, **asdict(plan.shape), "text": comparison.text, "pass_s": comparison.pass_s}
+    return {**own, **asdict(plan.shape), "text": comparison.text}
 
 
 def _trials(studied: Studied) -> Iterator[dict[str, Any]]:
@@ -73,8 +73,8 @@ def _describe(comparison: Comparison) -> str:
             f"{plan.pretraining_steps} steps.",
             "Losses and bytes are of whole trainings on emulated hosts without a limit; bytes are "
             "those of the interfaces, headers included.",
-            "Times are of steps on shaped links, in which a pass sleeps for "
-            f"{1e3 * comparison.pass_s:.1f} ms: that of a replica with the machine to itself.",
+            "Times are of steps on shaped links that compute nothing: they sleep for as long as a "
+            "step takes one replica that has a core to itself.",
             f"Those that send seldom were also trained for {plan.longer_steps} steps; whichever "
             "training comes to the first one's loss sooner counts.",
             _of_rates(plan.tuning_steps),
@@ -115,7 +115,7 @@ _LOSSES = (
 
 def _time_columns(comparison: Comparison) -> list[Column[Finding]]:
     """For each link the time of a step, and how soon the first method's loss is reached."""
-    columns = [_LOSSES[0]]
+    columns = [_LOSSES[0], Column[Finding]("step\nalone", _alone)]
     for link in comparison.plan.links:
         columns += [
             Column[Finding](f"{link}\nstep", partial(_step, link)),
@@ -123,6 +123,10 @@ def _time_columns(comparison: Comparison) -> list[Column[Finding]]:
             Column[Finding]("times\nas soon", partial(_times_as_soon, link)),
         ]
     return columns
+
+
+def _alone(found: Finding) -> str:
+    return f"{1e3 * found.alone_s:.1f} ms"
 
 
 def _step(link: str, found: Finding) -> str:

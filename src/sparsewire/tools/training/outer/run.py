@@ -76,9 +76,9 @@ class Runs:
         with cluster.open() as site:
             run_workers(site, argv, self.folder / "logs", follow)
 
-    def pass_seconds(self, order: Order) -> float:
-        """A forward and a backward pass of a replica that has the machine to itself."""
-        file = self._file("a pass", asdict(order))
+    def step_seconds(self, order: Order) -> float:
+        """A step of a replica that has a core to itself, and averages nothing."""
+        file = self._file("alone", asdict(order))
         if not file.exists():
             self._alone(TIME, order, lambda event: _write(file, event["seconds"]))
         return float(json.loads(file.read_text()))

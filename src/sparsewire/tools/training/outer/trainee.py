@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
+from torch.optim import SGD, Optimizer
 
 from sparsewire.tools.training.outer.gpt import GPT
 from sparsewire.tools.training.outer.method import CLIP, Averaged, rising
@@ -26,6 +28,8 @@ LAST_SHARE = 0.1
 """Of the peak rate, at the end."""
 RECORDED = 4
 """Steps whose gradients are replayed in turn."""
+SLEEPS = 4
+"""Parts that a replayed backward pass is slept in: each wakes up a little late."""
 EVALUATED = 16
 """Windows of one pass that takes a held-out loss."""
 
@@ -51,11 +55,17 @@ class Trainee:
         self.text = Text.of(setting)
         self.model = GPT(self.text.vocabulary, setting.shape)
         vector_to_parameters(torch.from_numpy(np.load(setting.start)), self.model.parameters())
-        self.inner = self._method.inner(self.model, order.rate)
+        self.inner = self._inner(order)
         shares = share_of_rate(order.schedule_steps)
         self._schedules = [torch.optim.lr_scheduler.LambdaLR(each, shares) for each in self.inner]
         batch = partial(self.text.draw, setting.shape.batch)
         self._job = Job(self.model, batch, lambda _: self.inner[-1])
+
+    def _inner(self, order: Order) -> Sequence[Optimizer]:
+        """The method's optimizers; steps that sleep have their time in it, and take a cheap one."""
+        if order.compute_s is None:
+            return self._method.inner(self.model, order.rate)
+        return [SGD(self.model.parameters(), order.rate, fused=True)]
 
     def train(self, tell: Callable[[int], None]) -> dict[str, Any]:
         """Run all steps; returns what there is to tell of them. Collective."""
@@ -75,7 +85,9 @@ class Trainee:
         if self._order.compute_s is None:
             return self.model, lambda module, step: module(*self._batch(step))
         recording = record(self._job, self._order.seed, dist.get_rank(), RECORDED)
-        return Replay(self.model, recording, self._order.compute_s), nn.Module.__call__
+        ready = [(place, math.ceil(SLEEPS * share) / SLEEPS) for place, share in recording.ready]
+        coarse = replace(recording, ready=ready)
+        return Replay(self.model, coarse, self._order.compute_s), nn.Module.__call__
 
     def _batch(self, step: int) -> tuple[Tensor, ...]:
         return self._job.batch_of(self._order.seed, dist.get_rank(), step)
@@ -93,7 +105,8 @@ class Trainee:
     def _step(self, loss_of: Pass, number: int) -> None:
         self.model.zero_grad()
         loss_of(number).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        if self._order.compute_s is None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         for optimizer, schedule in zip(self.inner, self._schedules, strict=True):
             optimizer.step()
             schedule.step()
