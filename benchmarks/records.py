@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from outer_record import of_outer
+
 FOLDER = Path(__file__).parent / "records"
 LARGEST_BYTES = 100_000
 DIGITS = 5
@@ -326,6 +328,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Row]]] = {
     "workloads": of_workloads,
     "comparison": of_demo,
     "transfers": of_transfers,
+    "outer": of_outer,
 }
 
 

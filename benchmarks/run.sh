@@ -175,6 +175,11 @@ for task in lstm digits; do
         --seeds 3 --method gloo,sparsewire,feedback,diana
 done
 
+# A GPT trained across slow links. DATA has tinyshakespeare.txt; the library's source is read else.
+outer="bench outer --folder $out/outer${DATA:+ --text $DATA/tinyshakespeare.txt}"
+measure outer $outer --method ddp-gloo:5,ddp-sparsewire:1,ddp-top-k,local_sgd,diloco:5,\
+streaming_diloco,sparseloco:5,demo,muloco,noloco
+
 # OmniReduce's workloads, each a part of its own. Gradients replayed, so that a step is communication;
 # then beside a stated time of computation; then real steps. Where a hook compresses, trainings with
 # several seeds tell what it costs, in the same run.
@@ -237,3 +242,4 @@ show colocated.png density.png
 show demo/loss.png demo.png
 show demo-weights/reward.png rl.png
 show training+lstm.png training.png
+show outer.png learn/low-communication.png

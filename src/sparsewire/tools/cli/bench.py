@@ -11,6 +11,7 @@ import click
 from sparsewire.tools.cli import options
 from sparsewire.tools.cli.command import Commands
 from sparsewire.tools.cli.failure import exit_on_error
+from sparsewire.tools.cli.outer_training import outer
 from sparsewire.tools.cli.training import training
 from sparsewire.tools.cli.workload import workload
 from sparsewire.tools.experiment.extras import require
@@ -118,6 +119,7 @@ def bench() -> None:
 
 bench.add_command(training)
 bench.add_command(workload)
+bench.add_command(outer)
 
 
 @bench.command("all_reduce")

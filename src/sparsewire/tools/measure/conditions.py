@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparsewire import _core
 
@@ -64,14 +64,25 @@ class Usage:
         One that does not exist counts as silent.
         """
         times = resource.getrusage(resource.RUSAGE_SELF)
-        sent = sum(map(_bytes_sent, interfaces.split(",")))
-        return cls(times.ru_utime, times.ru_stime, sent)
+        return cls(times.ru_utime, times.ru_stime, Traffic.now(interfaces).up)
 
 
-def _bytes_sent(interface: str) -> int:
-    # Unlike /sys/class/net, this file always shows the reader's own network namespace.
-    counters = proc_entry("net/dev", interface)
-    return int(counters.split()[8]) if counters else 0
+class Traffic(NamedTuple):
+    """Bytes that interfaces have sent and received so far; only differences mean something."""
+
+    up: int
+    down: int
+
+    @classmethod
+    def now(cls, interfaces: str) -> Traffic:
+        """Read the counters, of one interface or of all in a list with commas.
+
+        One that does not exist counts as silent.
+        """
+        # Unlike /sys/class/net, this file always shows the reader's own network namespace.
+        read = [proc_entry("net/dev", each) for each in interfaces.split(",")]
+        found = [counters.split() for counters in read if counters]
+        return cls(sum(int(own[8]) for own in found), sum(int(own[0]) for own in found))
 
 
 def cpu_seconds(process: int) -> float:

@@ -65,6 +65,14 @@ def read_corpus(path: Path | None, vocabulary: int, workers: int) -> Corpus:
     return Corpus(source, len(texts), _encode(texts, words.total(), numbers), len(numbers))
 
 
+def texts_of(path: Path | None) -> Iterator[str]:
+    """The texts of a file, a folder or the standard library, as `read_corpus` finds them.
+
+    Raises ExperimentError where there are none.
+    """
+    return _read(_files(path))
+
+
 def _files(path: Path | None) -> list[Path]:
     if path is None:
         found = sorted(_walk(Path(sysconfig.get_path("stdlib")), "*.py"))

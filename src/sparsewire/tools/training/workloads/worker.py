@@ -39,7 +39,7 @@ from sparsewire.tools.training.workloads.workload import Job
 def run(order: Order, store: Store, tell: Tell) -> None:
     """Record gradients, tell their density, and measure every method; collective."""
     recorded = Recorded(order)
-    with group("gloo", "density", store, order):
+    with group("gloo", "density", store, order.timeout_s):
         job, recording = recorded.of(sparse=False)
         gradients = zip(job.model.parameters(), recording.steps[0], strict=True)
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
@@ -51,7 +51,7 @@ def run(order: Order, store: Store, tell: Tell) -> None:
     for number, method in enumerate(order.methods):
         how = Method.parse(method)
         backend = how.averaging.backend
-        with group(backend, f"{number}", store, order):
+        with group(backend, f"{number}", store, order.timeout_s):
             stepping = _stepping(order, recorded, how)
             meter = meter_of(backend, order.interface)
             found = take_steps(stepping, order, meter, partial(tell_step, method))
@@ -89,7 +89,7 @@ def made(order: Order, sparse: bool) -> Job:
 
 
 @contextmanager
-def group(backend: str, name: str, store: Store, order: Order) -> Iterator[None]:
+def group(backend: str, name: str, store: Store, timeout_s: float) -> Iterator[None]:
     """A default process group for as long as a `with` block lasts."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(
@@ -97,11 +97,22 @@ def group(backend: str, name: str, store: Store, order: Order) -> Iterator[None]
         store=PrefixStore(name, store),
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(seconds=order.timeout_s),
+        timeout=timedelta(seconds=timeout_s),
     )
     yield
     dist.barrier()
     dist.destroy_process_group()
+
+
+def joined_store(timeout_s: float) -> Store:
+    """The store of all ranks, which is on the first one's host."""
+    return TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        int(os.environ["WORLD_SIZE"]),
+        os.environ["RANK"] == "0",
+        timedelta(seconds=timeout_s),
+    )
 
 
 def main() -> None:
@@ -109,14 +120,7 @@ def main() -> None:
     tell = claim_stdout()
     order = Order(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
-    store = TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        int(os.environ["WORLD_SIZE"]),
-        os.environ["RANK"] == "0",
-        timedelta(seconds=order.timeout_s),
-    )
-    run(order, store, tell)
+    run(order, joined_store(order.timeout_s), tell)
 
 
 if __name__ == "__main__":
