@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sparsewire.errors import MismatchError, ProtocolError
 from sparsewire.torch.outer.fragments import Fragment, cut, layers_of, trained
 from sparsewire.torch.outer.joining import Snapshot, most_words, take
-from sparsewire.torch.outer.optimizer import Schedule
+from sparsewire.torch.outer.schedule import Schedule
 from sparsewire.torch.outer.shared_point import maker_of
 from sparsewire.torch.outer.state import FragmentState, ReplicaState
 

@@ -6,34 +6,25 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import PrefixStore
 from torch.optim import Optimizer
 
-from sparsewire.collectives.communicator import Communicator
-from sparsewire.errors import Error
-from sparsewire.meeting.connect import init
 from sparsewire.torch.outer import checkpoint
 from sparsewire.torch.outer.adding import Adding
 from sparsewire.torch.outer.agreement import agreement_of
 from sparsewire.torch.outer.fragments import cut, masters_of, trained
 from sparsewire.torch.outer.members import Members
-from sparsewire.torch.outer.membership.by_store import StoreMembership
+from sparsewire.torch.outer.membership.by_group import among_workers, ranks_of
 from sparsewire.torch.outer.membership.membership import Membership
 from sparsewire.torch.outer.records import Arrivals, Part
 from sparsewire.torch.outer.round_thread import RoundThread
 from sparsewire.torch.outer.rounds import Average, Offer, Rounds
+from sparsewire.torch.outer.schedule import CORRECTED, Schedule, check_ranges
 from sparsewire.torch.outer.shared_point import MakeOptimizer, maker_of
 from sparsewire.torch.outer.state import FragmentState, ReplicaState
 from sparsewire.torch.outer.stats import Counters
-
-CORRECTED = "corrected"
-"""Merging keeps what training has done while the sum was on its way."""
-
-_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 class OuterOptimizer:
@@ -104,7 +95,7 @@ class OuterOptimizer:
         seed: int = 0,
     ) -> None:
         self.schedule = Schedule(every, fragments, delay)
-        _check_ranges(mix, decay, patience, deadline)
+        check_ranges(mix, decay, patience, deadline)
         self.inner = [inner] if isinstance(inner, Optimizer) else list(inner)
         """The optimizers of the training loop; the last one's steps are counted."""
         if not self.inner:
@@ -119,10 +110,10 @@ class OuterOptimizer:
         cuts = cut(parameters, fragments, masters_of(parameters, masters), strided)
         beta = None if adding.is_dense else decay
         self._state = ReplicaState([FragmentState(each, make, beta) for each in cuts])
-        inside = None if replica_group is None else _inside(replica_group, timeout)
+        workers = None if replica_group is None else among_workers(replica_group, timeout)
         agreement = agreement_of(self._state, adding, averaged)
         members = Members(
-            membership or _ranks_of(process_group), timeout, self._counters, agreement, inside
+            membership or ranks_of(process_group), timeout, self._counters, agreement, workers
         )
 
         def rounds(enter: Any) -> Rounds:
@@ -265,8 +256,8 @@ class OuterOptimizer:
     def leave(self, flush: bool = True) -> None:
         """Leave the job in order, at the next round of each fragment, while others go on.
 
-        With `flush`, all that this replica owes goes into these rounds, as it is. Then the outer
-        optimizer is closed.
+        With `flush`, all that this replica owes goes into these rounds, as it is; without, the
+        others count it as lost. Then the outer optimizer is closed.
         """
         self._land()
         last = len(self._state.fragments) - 1
@@ -332,72 +323,9 @@ class OuterOptimizer:
         self.close()
 
 
-class Schedule:
-    """When rounds take place: `fragments` of them in `every` steps, evenly spread."""
-
-    def __init__(self, every: int, fragments: int, delay: int) -> None:
-        """Raises ValueError for settings out of range."""
-        if every < 1 or not 1 <= fragments <= every:
-            raise ValueError(
-                f"every={every} and fragments={fragments} do not fit: each fragment needs a step "
-                "of its own, and both are at least 1"
-            )
-        if not 0 <= delay <= every // fragments:
-            raise ValueError(
-                f"delay={delay} is out of range: a sum travels for at most every // fragments = "
-                f"{every // fragments} steps, until the next one"
-            )
-        self.every = every
-        self.fragments = fragments
-        self.delay = delay
-
-    def is_due(self, steps: int) -> bool:
-        """Whether a round begins after so many steps."""
-        return steps * self.fragments // self.every > (steps - 1) * self.fragments // self.every
-
-
 class Flight(NamedTuple):
     """A round whose sum travels until step `lands`; `left` are the parameters it left behind."""
 
     offer: Offer
     lands: int
     left: Tensor | None
-
-
-def _check_ranges(mix: float | str, decay: float, patience: int, deadline: float | None) -> None:
-    """Raises ValueError for settings out of range."""
-    if mix != CORRECTED and not (isinstance(mix, int | float) and 0 <= mix <= 1):
-        raise ValueError(f"mix is a share from 0 to 1, or {CORRECTED!r}, and not {mix!r}")
-    if not 0 <= decay <= 1:
-        raise ValueError(f"decay is 0 to 1, the share of what is owed that is kept, not {decay}")
-    if patience < 0:
-        raise ValueError(f"patience is a number of rounds, at least 0, and not {patience}")
-    if deadline is not None and not deadline >= 0:
-        raise ValueError(f"deadline is in seconds, at least 0, or None, and not {deadline}")
-
-
-def _ranks_of(process_group: dist.ProcessGroup | None) -> Membership:
-    """Membership of the ranks of a group; None is the default group."""
-    group: Any = process_group if process_group is not None else dist.group.WORLD
-    if group is None:
-        raise Error(
-            "there is no process group: call torch.distributed.init_process_group first, or pass "
-            "membership="
-        )
-    names = [str(rank) for rank in range(group.size())]
-    return StoreMembership(_store_of(group), str(group.rank()), len(names), first=names)
-
-
-def _inside(group: Any, timeout: float) -> Communicator:
-    """A communicator among the workers of this replica."""
-    return init(_store_of(group), rank=group.rank(), world_size=group.size(), timeout=timeout)
-
-
-def _store_of(group: Any) -> PrefixStore:
-    """A part of a group's store that was not used before; all ranks call this alike.
-
-    It has a connection of its own, since the thread of rounds must not wait for other users.
-    """
-    number = _made.get(group, 0)
-    _made[group] = number + 1
-    return PrefixStore(f"sparsewire_outer/{number}", group.get_group_store().clone())
