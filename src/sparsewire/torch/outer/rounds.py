@@ -21,7 +21,7 @@ from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.records import GIVING, Arrivals, Part, agreed, arrive
 from sparsewire.torch.outer.state import ReplicaState
 from sparsewire.torch.outer.stats import Counters
-from sparsewire.torch.outer.sums.sums import Added, Sums
+from sparsewire.torch.outer.sums.sums import Added, Sums, Vector
 from sparsewire.torch.outer.sums.whole import check_sum
 from sparsewire.torch.outer.tiles import scale
 
@@ -168,30 +168,37 @@ class Rounds:
             raise _refused(members.epoch.members, votes, arrivals.round) from failure
 
     def _sum(self, arrivals: Arrivals, offer: Offer) -> Prepared:
-        members, number = self._members, arrivals.round
-        sums = self._sums[number % len(self._sums)]
-        codes = offer.part is Part.CONTRIBUTES and self.has_state
-        vector = self._adding.given(offer.vector) if codes and offer.vector is not None else None
+        number = arrivals.round
         if self._adding.follows:
-            sums.follow(_on_host(self._state.due(number).shared.vector))
+            point = self._state.due(number).shared.vector
+            self._sums[number % len(self._sums)].follow(_on_host(point))
+        added = self._added(self._sums[number % len(self._sums)], arrivals, offer)
+        mean, divisor = torch.from_numpy(added.total), self._divisor(arrivals)
+        size = scale(mean, 1 / divisor)
+        if not self._adding.is_paired:
+            size *= divisor / arrivals.contributors
+        return Prepared(number, mean, offer, added, arrivals, arrivals.drift(size))
+
+    def _added(self, sums: Sums, arrivals: Arrivals, offer: Offer) -> Added:
+        """The sum of all contributions, with what members flush."""
         failure: CompressError | None = None
         try:
-            added = sums.run(members.communicator, vector, members.timeout)
+            added = sums.run(self._members.communicator, self._given(offer), self._members.timeout)
         except CompressError as error:
             failure = error
         # Others may know nothing of a failure here, and go on to the next call.
         flushed = self._flushed(arrivals, offer, sums.elements)
         if failure is not None:
             raise failure
-        total = torch.from_numpy(added.total)
         if flushed is not None:
-            total += flushed
-        # A quotient of two ranks' bits may not depend on who computes it: all multiply.
-        divisor = self._divisor(arrivals)
-        size = scale(total, 1 / divisor)
-        if not self._adding.is_paired:
-            size *= divisor / arrivals.contributors
-        return Prepared(number, total, offer, added, arrivals, arrivals.drift(size))
+            np.add(added.total, flushed, out=added.total)
+        return added
+
+    def _given(self, offer: Offer) -> Any:
+        """The vector that is coded; None if this replica contributes none."""
+        if offer.vector is None or offer.part is not Part.CONTRIBUTES or not self.has_state:
+            return None
+        return self._adding.given(offer.vector)
 
     def _divisor(self, arrivals: Arrivals) -> int:
         if self._adding.is_paired:
@@ -200,15 +207,16 @@ class Rounds:
             return arrivals.holders
         return arrivals.contributors
 
-    def _flushed(self, arrivals: Arrivals, offer: Offer, elements: int) -> Tensor | None:
+    def _flushed(self, arrivals: Arrivals, offer: Offer, elements: int) -> Vector | None:
         """The sum of what the members that flush owe, as it is; zeros cost nothing."""
         if not any(part in _FLUSHING for part in arrivals.parts):
             return None
         own = _on_host(offer.vector) if offer.part in _FLUSHING else np.zeros(elements, np.float32)
         total = np.empty(elements, np.float32)
         self._members.communicator.all_reduce(own, out=total, timeout=self._members.timeout)
-        share = 1 / arrivals.holders if self._adding.is_paired else 1.0  # Pairs give means.
-        return torch.from_numpy(check_sum(total)) * share
+        check_sum(total)
+        # Pairs give means.
+        return total / np.float32(arrivals.holders) if self._adding.is_paired else total
 
     def commit(self) -> None:
         """Apply the prepared round; nothing can fail from here on."""
