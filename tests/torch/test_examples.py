@@ -47,6 +47,15 @@ def test_ddp_with_an_argument(script: str, argument: str, free_port: int) -> Non
     assert "step 20: loss" in output
 
 
+@pytest.mark.parametrize(
+    "preset", ["diloco", pytest.param("sparseloco", marks=pytest.mark.exhaustive)]
+)
+def test_outer(preset: str) -> None:
+    script = str(EXAMPLES / "outer.py")
+    output = run("torchrun", "--standalone", "--nproc-per-node", "2", script, preset)
+    assert "20 rounds" in output
+
+
 @pytest.mark.exhaustive
 def test_reinforcement() -> None:
     pytest.importorskip("xxhash")

@@ -22,6 +22,7 @@ class SharedPoint:
     """The shared part of one fragment. `vector` is theta_0, float32, on the parameters' device."""
 
     def __init__(self, fragment: Fragment, make: MakeOptimizer) -> None:
+        _checksum()
         self.fragment = fragment
         self.vector = fragment.read(fragment.empty())
         self.rounds = 0
@@ -90,15 +91,26 @@ class SharedPoint:
 
     def digest(self) -> bytes:
         """16 bytes that differ if any bit of the state does (xxh3-128); copies from devices."""
-        from xxhash import xxh3_128
-
-        state = xxh3_128(json.dumps(self.numbers(), sort_keys=True).encode())
+        state = _checksum()(json.dumps(self.numbers(), sort_keys=True).encode())
         tensors = self.tensors()
         state.update(_memory(self.vector))
         for name, tensor in tensors.items():
             if not name.endswith("/theta"):
                 state.update(_memory(tensor))
-        return state.digest()
+        digest: bytes = state.digest()
+        return digest
+
+
+def _checksum() -> Any:
+    """xxh3-128; raises ImportError that says what to install."""
+    try:
+        from xxhash import xxh3_128
+    except ImportError as error:
+        raise ImportError(
+            "outer optimizers take checksums of what replicas share: pip install xxhash, or "
+            "sparsewire[torch]"
+        ) from error
+    return xxh3_128
 
 
 def _placed(value: Tensor, like: Tensor) -> Tensor:
