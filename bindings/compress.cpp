@@ -387,6 +387,15 @@ std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std:
   });
 }
 
+void add_marked_blocks(Object values, std::size_t block, Object bitmap, Object total) {
+  const Input bits(bitmap), from(values);
+  const Output sum(total);
+  const Cut cut = cut_of(sum.count(), block);
+  for_type_of(sum, [&]<typename T>(const VectorKernels<T>&, T* to) {
+    add_marked(to, cut, marked<T>(bits, from, cut));
+  });
+}
+
 void feed_marked_back(Object gradient, Object residual, std::size_t block, Object own, Object sent,
                       Object bitmap, Object means) {
   const Output to(gradient), rest(residual);
@@ -515,6 +524,7 @@ void bind_values(nb::module_& m) {
         "sent"_a, "bitmap"_a, "means"_a);
   m.def("add_and_measure_blocks", &add_and_measure_blocks, "values"_a, "added"_a, "block"_a,
         "norms"_a);
+  m.def("add_marked_blocks", &add_marked_blocks, "values"_a, "block"_a, "bitmap"_a, "total"_a);
   m.def("scatter_blocks", &copy_blocks<false>, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 

@@ -113,6 +113,7 @@ NB_MODULE(_core, m) {
         "byte_s"_a, "merge_s"_a);
 
   bind_compress(m);
+  bind_passes(m);
   bind_weights(m);
   bind_datagrams(m);
   bind_mesh(m);

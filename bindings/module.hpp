@@ -23,6 +23,7 @@ namespace sparsewire::bindings {
 
 // Kernels of compression operators, for sparsewire.compress: plain functions over arrays.
 void bind_compress(nanobind::module_& module);
+void bind_passes(nanobind::module_& module);
 
 // Deltas of weights, for sparsewire.weights. Raise ValueError.
 void bind_weights(nanobind::module_& module);

@@ -61,6 +61,14 @@ std::size_t mean_of_marked(std::span<const Marked<T>> vectors, const Cut& cut,
 }
 
 template <typename T>
+void add_marked(T* total, const Cut& cut, Marked<T> added) {
+  for_each_set(added.bitmap, cut.blocks(), [&](std::size_t block) {
+    T* const out = total + block * cut.block;
+    for (std::size_t i = 0; i < cut.length(block); ++i) out[i] += *added.values++;
+  });
+}
+
+template <typename T>
 void feed_back(T* gradient, T* residual, const Cut& cut, Marked<T> own, Marked<T> mean) {
   const std::size_t words = bitmap_words(cut.blocks());
   const std::size_t at_once =
@@ -91,6 +99,8 @@ template std::size_t mean_of_marked(std::span<const Marked<float>>, const Cut&, 
                                     float*);
 template std::size_t mean_of_marked(std::span<const Marked<double>>, const Cut&, std::uint64_t*,
                                     double*);
+template void add_marked(float*, const Cut&, Marked<float>);
+template void add_marked(double*, const Cut&, Marked<double>);
 template void feed_back(float*, float*, const Cut&, Marked<float>, Marked<float>);
 template void feed_back(double*, double*, const Cut&, Marked<double>, Marked<double>);
 

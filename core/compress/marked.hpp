@@ -36,6 +36,10 @@ template <typename T>
 std::size_t mean_of_marked(std::span<const Marked<T>> vectors, const Cut& cut,
                            std::uint64_t* bitmap, T* means);
 
+// total += added, at the blocks that are marked.
+template <typename T>
+void add_marked(T* total, const Cut& cut, Marked<T> added);
+
 // residual = gradient - own, and then gradient = mean, in one pass.
 template <typename T>
 void feed_back(T* gradient, T* residual, const Cut& cut, Marked<T> own, Marked<T> mean);

@@ -220,6 +220,17 @@ def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> 
 def add_and_measure_blocks(values: Array, added: Array, block: int, norms: Array) -> None:
     """Add to the values, and write the l2 norm of each block of the sum, as `block_norms` does."""
 
+def add_marked_blocks(values: Array, block: int, bitmap: Array, total: Array) -> None:
+    """Add packed blocks to those of `total` whose bit is set."""
+
+def subtract_into(
+    start: Array, now: Array, added: Array | None, beta: float, out: Array
+) -> tuple[float, float]:
+    """out = start - now + beta * added, float32; the norms of start - now, and of `out`."""
+
+def scale_in_place(values: Array, factor: float) -> float:
+    """Multiply float32 values; the norm of the products, infinite or NaN if one of them is."""
+
 def average_marked(
     bitmaps: list[Array], values: list[Array], count: int, block: int, bitmap: Array, means: Array
 ) -> int:

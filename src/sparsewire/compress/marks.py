@@ -155,7 +155,7 @@ class Blocks:
 
     def add(self, values: NDArray[Any], marks: Marks, total: NDArray[Any]) -> None:
         """Add `values` to these blocks of `total`, shape (dimension,), of the same dtype."""
-        _core.scatter_blocks(self.gather(total, marks) + values, self.size, marks.words, total)
+        _core.add_marked_blocks(values, self.size, marks.words, total)
 
 
 class Marked(NamedTuple):

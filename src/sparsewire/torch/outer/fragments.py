@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparsewire.torch.outer.tiles import difference
+from sparsewire.torch.outer.passes import difference
 
 Named = Mapping[str, Tensor]
 
@@ -50,6 +51,9 @@ class Fragment:
 
     def empty(self) -> Tensor:
         """A vector of the fragment, undefined."""
+        if self.device.type == "cpu":
+            # NumPy asks for large pages, which passes and scattered sums are quicker in.
+            return torch.from_numpy(np.empty(self.elements, np.float32))
         return torch.empty(self.elements, dtype=torch.float32, device=self.device)
 
     @torch.no_grad()

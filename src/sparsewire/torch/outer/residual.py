@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from sparsewire.torch.outer.tiles import norm
+from sparsewire.torch.outer.passes import norm
 
 
 class Residual:

@@ -17,13 +17,13 @@ from torch import Tensor
 from sparsewire.errors import CompressError
 from sparsewire.torch.outer.adding import Adding
 from sparsewire.torch.outer.members import Members
+from sparsewire.torch.outer.passes import scale
 from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.records import GIVING, Arrivals, Part, agreed, arrive
 from sparsewire.torch.outer.state import ReplicaState
 from sparsewire.torch.outer.stats import Counters
 from sparsewire.torch.outer.sums.sums import Added, Sums, Vector
 from sparsewire.torch.outer.sums.whole import check_sum
-from sparsewire.torch.outer.tiles import scale
 
 _FLUSHING = (Part.FLUSHES, Part.LEAVES)
 

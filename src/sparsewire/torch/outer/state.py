@@ -25,9 +25,7 @@ class FragmentState:
     def __init__(self, fragment: Fragment, make: MakeOptimizer, beta: float | None) -> None:
         self.fragment = fragment
         self.shared = SharedPoint(fragment, make)
-        self.residual = (
-            None if beta is None else Residual(torch.zeros_like(self.shared.vector), beta)
-        )
+        self.residual = None if beta is None else Residual(fragment.empty().zero_(), beta)
         self.base: Tensor | None = None
         self._delta = fragment.empty()
 
