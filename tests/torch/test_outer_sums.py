@@ -114,6 +114,9 @@ def outcome(way: Sums, communicator: Communicator, vector: Vector | None) -> Out
     except CompressError as error:
         way.abort()
         return f"CompressError: {error}"
+    if not np.isfinite(added.total).all():
+        way.abort()
+        return "a sum that is not finite"
     check_taken_off(way, added, vector)
     way.commit()
     return added.total.tobytes(), added.contributors
@@ -162,7 +165,9 @@ def test_sums_equal_the_reference_on_every_member(way: str, ranks: int) -> None:
 
     for case, *found in zip(cases(way, ranks), *on_members(ranks, task), strict=True):
         if case.bad:
-            assert all("CompressError" in str(each) for each in found), (case, found)
+            # The norm of a dense sum tells rounds, which take it anyway.
+            wanted = "not finite" if way == "dense" else "CompressError"
+            assert all(wanted in str(each) for each in found), (case, found)
             continue
         assert len(set(found)) == 1, case
         bits, contributors = found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -175,15 +176,18 @@ class Rounds:
         added = self._added(self._sums[number % len(self._sums)], arrivals, offer)
         mean, divisor = torch.from_numpy(added.total), self._divisor(arrivals)
         size = scale(mean, 1 / divisor)
+        if not math.isfinite(size):
+            raise CompressError(f"the sum of round {number} is not finite")
         if not self._adding.is_paired:
             size *= divisor / arrivals.contributors
         return Prepared(number, mean, offer, added, arrivals, arrivals.drift(size))
 
     def _added(self, sums: Sums, arrivals: Arrivals, offer: Offer) -> Added:
         """The sum of all contributions, with what members flush."""
-        failure: CompressError | None = None
+        failure = self._unusable(offer)
+        vector = self._given(offer) if failure is None else None
         try:
-            added = sums.run(self._members.communicator, self._given(offer), self._members.timeout)
+            added = sums.run(self._members.communicator, vector, self._members.timeout)
         except CompressError as error:
             failure = error
         # Others may know nothing of a failure here, and go on to the next call.
@@ -193,6 +197,14 @@ class Rounds:
         if flushed is not None:
             np.add(added.total, flushed, out=added.total)
         return added
+
+    def _unusable(self, offer: Offer) -> CompressError | None:
+        """Why this replica cannot contribute: what it has is not finite, or too large to add."""
+        if math.isfinite(offer.size):
+            return None
+        return CompressError(
+            f"the delta of this replica has a norm of {offer.size}: it contributes nothing"
+        )
 
     def _given(self, offer: Offer) -> Any:
         """The vector that is coded; None if this replica contributes none."""

@@ -1,4 +1,4 @@
-"""Vectors that are given to the engine whole: whether they can be added, and who contributes."""
+"""Sums that the engine makes: whether they are finite, and who contributes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,6 @@ from sparsewire.collectives.communicator import Communicator
 from sparsewire.errors import CompressError
 from sparsewire.torch.outer.sums.sums import Vector
 from sparsewire.work import Work
-
-
-def unusable(vector: Vector) -> CompressError | None:
-    """Why a vector cannot be contributed: it has elements that are not finite."""
-    index = first_not_finite(vector)
-    if index == vector.size:
-        return None
-    return CompressError(
-        f"element {index} is {vector[index]}: nothing is contributed, and the round fails"
-    )
 
 
 def check_sum(total: Vector) -> Vector:
