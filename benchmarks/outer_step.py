@@ -15,8 +15,8 @@ from torch import nn
 from sparsewire.torch import outer
 
 ELEMENTS = 25_000_000
-ROUNDS = 9
-COMPRESSORS = {"dense": "dense", "chunk top-k, 2 bit": "centroids:64+span-top-k:64:4096"}
+ROUNDS = 27
+COMPRESSORS = {"dense": "dense", "chunk-top-k-2-bit": "centroids:64+span-top-k:64:4096"}
 
 
 def measured(compressor: str) -> records.Row:
