@@ -1,11 +1,9 @@
 """`sparsewire meeting`: the place where replicas of outer optimizers meet, which outlives them."""
 
 import signal
-from typing import Any
 
 import click
 
-from sparsewire.errors import Error
 from sparsewire.tools.cli.failure import exit_on_error
 from sparsewire.tools.experiment.extras import require
 
@@ -27,7 +25,9 @@ def meeting(bind: str) -> None:
 
         address = parse_address(bind)
         require("torch", extra="torch")
-        server = _served(*address)
+        from sparsewire.torch.outer import serve_meeting
+
+        server = serve_meeting(*address)
     # A service manager stops it with SIGTERM: end as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -35,18 +35,3 @@ def meeting(bind: str) -> None:
         signal.pause()
     except KeyboardInterrupt:
         pass
-
-
-def _served(host: str, port: int) -> Any:
-    """The store in which replicas meet. Raises Error if nothing can listen there."""
-    from torch.distributed import DistError
-
-    from sparsewire.torch.outer import serve_meeting
-
-    try:
-        return serve_meeting(host, port)
-    except (DistError, OSError) as error:
-        raise Error(
-            f"cannot listen on port {port} of {host} ({error}): if another process has the port, "
-            "choose another with --bind, HOST:PORT, and give replicas that"
-        ) from error

@@ -219,7 +219,10 @@ def serve_meeting(host: str, port: int) -> Any:
         # Torch itself would listen on every address of this host.
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise Error(f"replicas cannot meet at {host}:{port}: {error}") from error
+        raise Error(
+            f"cannot listen on port {port} of {host} ({error.strerror}): if another process has "
+            "the port, choose another, and give replicas that"
+        ) from error
     port = listener.getsockname()[1]
     return TCPStore(
         host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
