@@ -253,3 +253,16 @@ def raise_within(optimizer: OuterOptimizer, model: nn.Module, rank: int) -> None
 
 def test_a_loop_that_raises_on_all_replicas_ends_on_all() -> None:
     assert together(3, raising) == ["takes part no more"] * 3
+
+
+@pytest.mark.parametrize("compressor", ["threshold:0.001", "visible"])
+def test_operators_whose_loss_has_only_an_absolute_bound_are_taken(compressor: str) -> None:
+    def task(rank: int, membership: Any) -> Any:
+        model = net(0)
+        with made(membership, model, compressor=compressor) as optimizer:
+            train(optimizer, model, rank, 4 * EVERY)
+            return shared(optimizer), optimizer.stats()["contributed"]
+
+    first, second = together(2, task)
+    assert first == second
+    assert first[1] == 4

@@ -199,21 +199,20 @@ class Identity(Compressor):
         return np.array(code)
 
 
-class Contractive(Compressor):
-    """C(x)/(omega + 1): biased, and of all multiples of an unbiased C the one with the best bound.
+class Wrapper(Compressor):
+    """An operator that sends the code of another, `inner`, and has its quality.
 
-    contraction = 1/(omega + 1): with b = 1/(omega + 1), E||b C(x) - x||^2 = b^2 E||C(x)||^2 + (1 -
-    2b) ||x||^2 <= (1 - b) ||x||^2 (Beznosikov et al., On biased compression for distributed
-    learning, arXiv 2002.12410). The message is that of C. A biased operator is left as it is.
+    A derived class says what it does otherwise.
     """
 
-    omega = float("inf")
-
-    def __init__(self, inner: Compressor) -> None:
-        super().__init__(inner.dimension, inner.dtype)
+    def __init__(self, inner: Compressor, dimension: int | None = None) -> None:
+        """For vectors of `dimension` elements, those of `inner` if that is left out."""
+        super().__init__(inner.dimension if dimension is None else dimension, inner.dtype)
         self.inner = inner
-        self.parts = (inner,)
-        self.factor = self.dtype.type(1 if inner.is_biased else inner.contraction)
+
+    @property
+    def omega(self) -> float:
+        return self.inner.omega
 
     @property
     def contraction(self) -> float:
@@ -227,6 +226,25 @@ class Contractive(Compressor):
 
     def unpack(self, reader: Reader) -> Any:
         return self.inner.unpack(reader)
+
+    def reconstruct(self, code: Any) -> NDArray[Any]:
+        return self.inner.reconstruct(code)
+
+
+class Contractive(Wrapper):
+    """C(x)/(omega + 1): biased, and of all multiples of an unbiased C the one with the best bound.
+
+    contraction = 1/(omega + 1): with b = 1/(omega + 1), E||b C(x) - x||^2 = b^2 E||C(x)||^2 + (1 -
+    2b) ||x||^2 <= (1 - b) ||x||^2 (Beznosikov et al., On biased compression for distributed
+    learning, arXiv 2002.12410). The message is that of C. A biased operator is left as it is.
+    """
+
+    omega = float("inf")
+
+    def __init__(self, inner: Compressor) -> None:
+        super().__init__(inner)
+        self.parts = (inner,)
+        self.factor = self.dtype.type(1 if inner.is_biased else inner.contraction)
 
     def reconstruct(self, code: Any) -> NDArray[Any]:
         scaled: NDArray[Any] = self.inner.reconstruct(code) * self.factor

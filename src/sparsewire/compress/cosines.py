@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsewire import _core
-from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.compressor import Compressor, Wrapper
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.largest import SpanTopK
 from sparsewire.compress.marks import Blocks
-from sparsewire.compress.message import Reader
 from sparsewire.errors import CompressError
 
 _LARGEST_SIDE = 256
@@ -56,7 +55,7 @@ class Cosines:
         return result
 
 
-class InCosines(Compressor):
+class InCosines(Wrapper):
     """D^T C(D x), where D is the transform of `Cosines` and C, `inner`, takes its coefficients.
 
     omega and contraction are those of C, because D is orthonormal; what is behind the end of the
@@ -66,24 +65,15 @@ class InCosines(Compressor):
     """
 
     def __init__(self, dimension: int, inner: Compressor, side: int = 64) -> None:
-        super().__init__(dimension, inner.dtype)
+        super().__init__(inner, dimension)
         self.cosines = Cosines(dimension, side)
         if inner.dimension != self.cosines.coefficients:
             raise CompressError(
                 f"the operator of the coefficients must take {self.cosines.coefficients} of them, "
                 f"not {inner.dimension}"
             )
-        self.inner = inner
         # With this margin no element of a result can overflow, though elements get twice as large.
         self._largest_safe = float(np.finfo(self.dtype).max) / (4 * side)
-
-    @property
-    def omega(self) -> float:
-        return self.inner.omega
-
-    @property
-    def contraction(self) -> float:
-        return self.inner.contraction
 
     def with_inner(self, make: Callable[[Compressor], Compressor]) -> InCosines:
         """The same with another operator, made of the inner one."""
@@ -95,12 +85,6 @@ class InCosines(Compressor):
         if not largest <= self._largest_safe:
             raise CompressError(f"the vector is too large for coefficients in {self.dtype}")
         return self.inner.draw(coefficients, draws)
-
-    def pack(self, code: Any) -> bytes:
-        return self.inner.pack(code)
-
-    def unpack(self, reader: Reader) -> Any:
-        return self.inner.unpack(reader)
 
     def reconstruct(self, code: Any) -> NDArray[Any]:
         return self.cosines.inverse(self.inner.reconstruct(code))

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.compress import CompressError, Compressor, Draws
+from sparsewire.compress.compressor import Wrapper
 from sparsewire.compress.marks import Marked
-from sparsewire.compress.message import Reader
 from sparsewire.torch.operators import tensor_form
 
 
-class OnDevice(Compressor):
+class OnDevice(Wrapper):
     """`inner`, which also takes tensors: float32, shape (dimension,), of any device.
 
     A code and its message are the same to the last bit wherever they are made. A tensor of an
@@ -23,18 +22,13 @@ class OnDevice(Compressor):
     """
 
     def __init__(self, inner: Compressor) -> None:
-        super().__init__(inner.dimension, inner.dtype)
-        self.inner = inner
+        super().__init__(inner)
         self.parts: Sequence[Compressor] = (inner,)
         self._form = tensor_form(inner)
 
     @property
-    def omega(self) -> float:
-        return self.inner.omega
-
-    @property
-    def contraction(self) -> float:
-        return self.inner.contraction
+    def error_bound(self) -> float:
+        return self.inner.error_bound
 
     def code(self, x: Any, draws: Draws) -> Any:
         if not isinstance(x, Tensor) or self._form is None:
@@ -43,18 +37,6 @@ class OnDevice(Compressor):
         if bool(drawn.is_refused):
             raise CompressError("an element of the tensor is not finite, or too large to express")
         return self._form.code_of([part.cpu().numpy() for part in drawn.parts], drawn.known)
-
-    def draw(self, x: NDArray[Any], draws: Draws) -> Any:
-        return self.inner.draw(x, draws)
-
-    def pack(self, code: Any) -> bytes:
-        return self.inner.pack(code)
-
-    def unpack(self, reader: Reader) -> Any:
-        return self.inner.unpack(reader)
-
-    def reconstruct(self, code: Any) -> NDArray[Any]:
-        return self.inner.reconstruct(code)
 
     def add(self, code: Any, total: Any, factor: float = 1.0) -> None:
         if not isinstance(total, Tensor):
