@@ -240,21 +240,18 @@ void mark_top_k(Object values, std::size_t k, Object bitmap) {
   });
 }
 
-std::size_t take_top_k_of_spans(Object values, Object added, Object subtracted, double decay,
-                                std::size_t span, std::size_t k, Object bitmap, Object kept) {
+std::size_t take_top_k_of_spans(Object values, Object added, std::size_t span, std::size_t k,
+                                Object bitmap, Object kept) {
   require(span >= 1 && k >= 1 && k <= span, "k must be from 1 to the span");
-  const bool adds = !added.is_none(), subtracts = !subtracted.is_none();
+  const bool adds = !added.is_none();
   const Memory in(values, adds);
-  const Input plus(adds ? added : values), minus(subtracts ? subtracted : values);
+  const Input addend(adds ? added : values);
   const Output out(bitmap), packed(kept);
   const Spans spans{in.count(), span, k};
   return for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
-    const T* const more = plus.as<const T>(in.count(), kAlike);
-    const T* const less = minus.as<const T>(in.count(), kAlike);
-    const Update<T> update{adds ? more : nullptr, subtracts ? less : nullptr,
-                           static_cast<T>(decay)};
+    const T* const plus = addend.as<const T>(in.count(), kAlike);
     T* const room = packed.as<T>(spans.most(), kRoom);
-    return top_k_of_spans(spans, from, update, bitmap_of(out, in.count()), room);
+    return top_k_of_spans(spans, from, adds ? plus : nullptr, bitmap_of(out, in.count()), room);
   });
 }
 
@@ -534,8 +531,8 @@ void bind_positions(nb::module_& m) {
   m.def("mark_rand_k", &mark_rand_k, "count"_a, "k"_a, "key"_a, "bitmap"_a);
   m.def("mark_top_k", &mark_top_k, "values"_a, "k"_a, "bitmap"_a);
   m.def("mark_visible", &mark_visible, "values"_a, "parameters"_a, "rate"_a, "bitmap"_a);
-  m.def("take_top_k_of_spans", &take_top_k_of_spans, "values"_a, "added"_a.none(),
-        "subtracted"_a.none(), "decay"_a, "span"_a, "k"_a, "bitmap"_a, "kept"_a);
+  m.def("take_top_k_of_spans", &take_top_k_of_spans, "values"_a, "added"_a.none(), "span"_a, "k"_a,
+        "bitmap"_a, "kept"_a);
   m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a);
   m.def("decode_positions", &read_positions, "code"_a, "count"_a, "k"_a, "bitmap"_a);
 }

@@ -155,20 +155,6 @@ class SpanSearch {
   std::vector<T> some_;
 };
 
-template <typename T>
-void apply(const Update<T>& update, std::size_t first, std::size_t length, T* values) {
-  if (!update.added) return;
-  const T decay = update.decay;
-  const T* const added = update.added + first;
-  T* const out = values + first;
-  if (!update.subtracted) {
-    for (std::size_t i = 0; i < length; ++i) out[i] = decay * out[i] + added[i];
-    return;
-  }
-  const T* const subtracted = update.subtracted + first;
-  for (std::size_t i = 0; i < length; ++i) out[i] = decay * out[i] + (added[i] - subtracted[i]);
-}
-
 // Sets the bits from `first` on that are set in `bits`, of which there are `count`.
 void place(const std::uint64_t* bits, std::size_t count, std::size_t first, std::uint64_t* bitmap) {
   const std::size_t shift = first % kBitmapWordBits;
@@ -195,8 +181,8 @@ void top_k(const T* values, std::size_t count, std::size_t k, std::uint64_t* bit
 }
 
 template <typename T>
-std::size_t top_k_of_spans(const Spans& spans, T* values, const Update<T>& update,
-                           std::uint64_t* bitmap, T* kept) {
+std::size_t top_k_of_spans(const Spans& spans, T* values, const T* added, std::uint64_t* bitmap,
+                           T* kept) {
   std::fill_n(bitmap, bitmap_words(spans.count), std::uint64_t{0});
   const std::size_t longest = std::min(spans.span, spans.count);
   SpanSearch<T> of_span(longest, spans.k);
@@ -205,7 +191,9 @@ std::size_t top_k_of_spans(const Spans& spans, T* values, const Update<T>& updat
   for (std::size_t first = 0; first < spans.count; first += spans.span) {
     const std::size_t length = std::min(spans.span, spans.count - first);
     T* const values_of_span = values + first;
-    apply(update, first, length, values);
+    if (added)
+      std::transform(added + first, added + first + length, values_of_span, values_of_span,
+                     std::plus<>());
     const std::size_t marked = of_span.mark(values_of_span, length, marks.data());
     kernels().gather(reinterpret_cast<std::byte*>(next),
                      reinterpret_cast<const std::byte*>(values_of_span), sizeof(T),
@@ -218,9 +206,7 @@ std::size_t top_k_of_spans(const Spans& spans, T* values, const Update<T>& updat
 
 template void top_k(const float*, std::size_t, std::size_t, std::uint64_t*);
 template void top_k(const double*, std::size_t, std::size_t, std::uint64_t*);
-template std::size_t top_k_of_spans(const Spans&, float*, const Update<float>&, std::uint64_t*,
-                                    float*);
-template std::size_t top_k_of_spans(const Spans&, double*, const Update<double>&, std::uint64_t*,
-                                    double*);
+template std::size_t top_k_of_spans(const Spans&, float*, const float*, std::uint64_t*, float*);
+template std::size_t top_k_of_spans(const Spans&, double*, const double*, std::uint64_t*, double*);
 
 }  // namespace sparsewire

@@ -24,20 +24,12 @@ struct Spans {
   std::size_t most() const { return count / span * k + std::min(count % span, k); }
 };
 
-// What becomes of values before they are looked at: decay * value + (added - subtracted). Nothing
-// is subtracted where that is null, and nothing at all is done where `added` is.
-template <typename T>
-struct Update {
-  const T* added = nullptr;
-  const T* subtracted = nullptr;
-  T decay = 1;
-};
-
 // Sets the bits of the k values of largest magnitude of each span, of equal ones the first, but
 // never of zeros, and clears the others. Writes these values to `kept`, which has room for
-// spans.most(), and returns how many there are. The values are updated first.
+// spans.most(), and returns how many there are. `added` is added to the values first, unless it is
+// null.
 template <typename T>
-std::size_t top_k_of_spans(const Spans& spans, T* values, const Update<T>& update,
-                           std::uint64_t* bitmap, T* kept);
+std::size_t top_k_of_spans(const Spans& spans, T* values, const T* added, std::uint64_t* bitmap,
+                           T* kept);
 
 }  // namespace sparsewire

@@ -9,17 +9,18 @@
 namespace sparsewire {
 namespace {
 
-constexpr std::size_t kPiece = 4096;
-constexpr std::size_t kLanes = 16;
+// Values whose squares are added up in float; they are worked on while they are in the cache.
+constexpr std::size_t kAtOnce = 4096;
+constexpr std::size_t kSquareLanes = 16;
 
 class Squares {
  public:
   // Adds the squares of `count` values.
   void add(const float* values, std::size_t count) {
-    std::array<float, kLanes> lanes{};
+    std::array<float, kSquareLanes> lanes{};
     std::size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::size_t k = 0; k < kLanes; ++k) lanes[k] += values[i + k] * values[i + k];
+    for (; i + kSquareLanes <= count; i += kSquareLanes) {
+      for (std::size_t k = 0; k < kSquareLanes; ++k) lanes[k] += values[i + k] * values[i + k];
     }
     for (; i < count; ++i) lanes[0] += values[i] * values[i];
     for (const float lane : lanes) sum_ += static_cast<double>(lane);
@@ -37,8 +38,8 @@ Sizes subtract_and_measure(const float* start, const float* now, const float* ad
                            float* out, std::size_t count) {
   Squares moved;
   Squares turned;
-  for (std::size_t begin = 0; begin < count; begin += kPiece) {
-    const std::size_t end = std::min(begin + kPiece, count);
+  for (std::size_t begin = 0; begin < count; begin += kAtOnce) {
+    const std::size_t end = std::min(begin + kAtOnce, count);
     for (std::size_t i = begin; i < end; ++i) out[i] = start[i] - now[i];
     moved.add(out + begin, end - begin);
     if (!added) continue;
@@ -50,8 +51,8 @@ Sizes subtract_and_measure(const float* start, const float* now, const float* ad
 
 double scale_and_measure(float* values, float factor, std::size_t count) {
   Squares squares;
-  for (std::size_t begin = 0; begin < count; begin += kPiece) {
-    const std::size_t end = std::min(begin + kPiece, count);
+  for (std::size_t begin = 0; begin < count; begin += kAtOnce) {
+    const std::size_t end = std::min(begin + kAtOnce, count);
     if (factor != 1) {
       for (std::size_t i = begin; i < end; ++i) values[i] *= factor;
     }

@@ -266,19 +266,11 @@ def mark_visible(values: Array, parameters: Array, rate: float, bitmap: Array) -
     """Set the bits where parameter - rate * value is another bfloat16, and return how many."""
 
 def take_top_k_of_spans(
-    values: Array,
-    added: Array | None,
-    subtracted: Array | None,
-    decay: float,
-    span: int,
-    k: int,
-    bitmap: Array,
-    kept: Array,
+    values: Array, added: Array | None, span: int, k: int, bitmap: Array, kept: Array
 ) -> int:
     """Set the bits of each span's k largest values, but not of zeros, and write these to `kept`.
 
-    Values become decay * value + (added - subtracted) first, unless `added` is None. Returns how
-    many are kept.
+    `added` is added to the values first. Returns how many there are.
     """
 
 def encode_positions(bitmap: Array, count: int, k: int) -> bytes:

@@ -237,17 +237,6 @@ def test_codes_of_sums_and_differences_are_those_of_what_is_made(name: str, dtyp
         assert compressor.pack(code(x.copy(), y, Draws(6))) == expected
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_codes_of_turns_are_those_of_what_is_made(name: str, dtype: type) -> None:
-    compressor = parse(name, DIMENSION, dtype)
-    owed, shared, own = np.random.default_rng(8).standard_normal((3, DIMENSION)).astype(dtype)
-    made = dtype(0.95) * owed + (shared - own)
-    code = compressor.code_of_turn(owed, 0.95, shared, own, Draws(6))
-    assert bits_of(owed) == bits_of(made)
-    assert compressor.pack(code) == compressor.encode(made, Draws(6))
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_differences_that_cannot_be_coded_are_made(name: str, value: float) -> None:

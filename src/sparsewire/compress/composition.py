@@ -131,16 +131,6 @@ class KeptComposition(_Pair):
     def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> KeptCode:
         return self._drawn(self.inner.code_of_sum(x, y, draws), draws)
 
-    def code_of_turn(
-        self,
-        x: NDArray[Any],
-        decay: float,
-        y: NDArray[Any],
-        subtracted: NDArray[Any],
-        draws: Draws,
-    ) -> KeptCode:
-        return self._drawn(self.inner.code_of_turn(x, decay, y, subtracted, draws), draws)
-
     def _drawn(self, kept: Kept, draws: Draws) -> KeptCode:
         values, missing = kept.values, self.outer.dimension - kept.values.size
         if missing:

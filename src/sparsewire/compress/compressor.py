@@ -109,24 +109,6 @@ class Compressor(ABC):
             x -= y
         return self.code(x, draws)
 
-    def code_of_turn(
-        self,
-        x: NDArray[Any],
-        decay: float,
-        y: NDArray[Any],
-        subtracted: NDArray[Any],
-        draws: Draws,
-    ) -> Any:
-        """Make `x` decay * x + (y - subtracted), each step rounded; the code of `x` then.
-
-        What error feedback does with a pseudo-gradient. Shapes, dtypes and errors are those of
-        `code_of_sum`. Overridden where that takes fewer passes.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            x *= self.dtype.type(decay)
-            x += y - subtracted
-        return self.code(x, draws)
-
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """The vector of a message, shape (dimension,), `dtype`; CompressError if malformed."""
         return finite(self.reconstruct(self.read(payload)))

@@ -73,20 +73,7 @@ class SpanTopK(Sparsifier):
         return whole * self.k + min(rest, self.k)
 
     def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Kept:
-        return self._checked(self._taken(x, y), x)
-
-    def code_of_turn(
-        self,
-        x: NDArray[Any],
-        decay: float,
-        y: NDArray[Any],
-        subtracted: NDArray[Any],
-        draws: Draws,
-    ) -> Kept:
-        return self._checked(self._taken(x, y, subtracted, decay), x)
-
-    def _checked(self, kept: Kept, x: NDArray[Any]) -> Kept:
-        """What is kept of `x`, which must be finite."""
+        kept = self._taken(x, y)
         # An element that is not finite is larger than all others, so it is kept.
         if first_not_finite(kept.values) < kept.values.size:
             check_finite(x, x)
@@ -98,17 +85,10 @@ class SpanTopK(Sparsifier):
     def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
         return self._taken(x, None).choice
 
-    def _taken(
-        self,
-        x: NDArray[Any],
-        added: NDArray[Any] | None,
-        subtracted: NDArray[Any] | None = None,
-        decay: float = 1.0,
-    ) -> Kept:
+    def _taken(self, x: NDArray[Any], added: NDArray[Any] | None) -> Kept:
         marks = Marks.none(self.dimension)
         values = np.empty(self.most_elements, self.dtype)
-        update, spans = (added, subtracted, decay), (self.span, self.k)
-        marks.count = _core.take_top_k_of_spans(x, *update, *spans, marks.words, values)
+        marks.count = _core.take_top_k_of_spans(x, added, self.span, self.k, marks.words, values)
         return Kept(Choice(marks), values[: marks.count])
 
 

@@ -30,13 +30,12 @@ struct Kept {
 };
 
 template <typename T>
-Kept<T> largest(ValuesOf<T>& values, std::size_t span, std::size_t k,
-                const Update<T>& update = {}) {
+Kept<T> largest(ValuesOf<T>& values, std::size_t span, std::size_t k, const T* added = nullptr) {
   const Spans spans{values.size(), span, k};
   Kept<T> kept{std::vector<std::uint64_t>(bitmap_words(values.size()), ~std::uint64_t{0}),
                ValuesOf<T>(spans.most())};
   const std::size_t count =
-      top_k_of_spans(spans, values.data(), update, kept.bitmap.data(), kept.values.data());
+      top_k_of_spans(spans, values.data(), added, kept.bitmap.data(), kept.values.data());
   REQUIRE(count <= spans.most());
   kept.values.resize(count);
   return kept;
@@ -113,23 +112,9 @@ TEST_CASE("a sum is made in place, and its largest are kept") {
   Values sum(5000), expected(5000);
   std::transform(gradient.begin(), gradient.end(), owed.begin(), expected.begin(), std::plus<>());
   sum = gradient;
-  const Kept<float> kept = largest<float>(sum, 300, 5, {owed.data()});
+  const Kept<float> kept = largest<float>(sum, 300, 5, owed.data());
   CHECK(sum == expected);
   CHECK(spread(kept, sum.size()) == reference(expected, 300, 5));
-}
-
-TEST_CASE_TEMPLATE("what is owed decays, and a difference is added, each step rounded", T, float,
-                   double) {
-  const ValuesOf<T> shared = random_values<T>(5000, 1), own = random_values<T>(5000, 2);
-  ValuesOf<T> owed = random_values<T>(5000, 3), expected = owed;
-  const T decay = T(0.95);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const T decayed = expected[i] * decay, step = shared[i] - own[i];
-    expected[i] = decayed + step;
-  }
-  const Kept<T> kept = largest<T>(owed, 300, 20, {shared.data(), own.data(), decay});
-  CHECK(owed == expected);
-  CHECK(spread(kept, owed.size()) == reference(expected, 300, 20));
 }
 
 // The blocks that were picked at random, of a vector of random values.
