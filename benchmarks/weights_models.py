@@ -16,10 +16,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sparsewire.tools.training.outer.gpt import Block, Shape
+
 Version = dict[str, NDArray[Any]]
 
 LAYERS, HEADS, WIDTH, CONTEXT, BYTES = 6, 6, 384, 64, 256
 BATCH = 8
+SHAPE = Shape(LAYERS, WIDTH, HEADS, CONTEXT, BATCH)
 BETAS = (0.9, 0.95)
 CLIP = 1.0
 PEAK_RATE, LAST_SHARE, RISING = 1e-3, 0.1, 50
@@ -62,33 +65,13 @@ def text(data: Path | None) -> Tensor:
     return torch.from_numpy(np.frombuffer(read, np.uint8).astype(np.int64))
 
 
-class Block(nn.Module):
-    """Attention to what came before, and a feed-forward network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
-        self.down = nn.Linear(4 * WIDTH, WIDTH, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        heads = self.qkv(self.before(x)).view(*x.shape[:2], 3, HEADS, -1).transpose(1, 3)
-        queries, keys, values = heads.unbind(2)
-        seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).flatten(2))
-        added: Tensor = self.down(F.gelu(self.up(self.between(x))))
-        return x + added
-
-
 class GPT(nn.Module):
     """Bytes int64 (batch, CONTEXT) to scores of the next one (batch, CONTEXT, BYTES)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes, self.places = nn.Embedding(BYTES, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.blocks = nn.Sequential(*(Block(SHAPE) for _ in range(LAYERS)))
         self.last = nn.LayerNorm(WIDTH)
         for parameter in self.parameters():
             if parameter.dim() > 1:

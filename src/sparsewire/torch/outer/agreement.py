@@ -29,11 +29,15 @@ def _described(optimizer: Any) -> Any:
     return type(optimizer).__qualname__, sorted(settings.items())
 
 
+def apart(values: Sequence[Any], members: Sequence[str]) -> tuple[list[str], Any]:
+    """The members whose value is not the one that most have, and that value."""
+    usual, _ = Counter(values).most_common(1)[0]
+    return [name for name, each in zip(members, values, strict=True) if each != usual], usual
+
+
 def check_agreement(agreements: Iterable[int], members: Sequence[str]) -> None:
     """Raise MismatchError, on all members alike, that names those who differ from most."""
-    found = list(agreements)
-    usual, _ = Counter(found).most_common(1)[0]
-    differing = [name for name, each in zip(members, found, strict=True) if each != usual]
+    differing, _ = apart(list(agreements), members)
     if differing:
         raise MismatchError(
             f"replica {', '.join(map(repr, differing))} has other settings than the others: give "

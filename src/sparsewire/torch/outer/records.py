@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from sparsewire.collectives.communicator import Communicator
 from sparsewire.errors import MismatchError
+from sparsewire.torch.outer.agreement import apart
 
 
 class Part(IntEnum):
@@ -116,15 +116,14 @@ class Arrivals:
     def check(self) -> None:
         """Raise MismatchError, naming who differs, unless shared states are equal."""
         holders = [i for i, part in enumerate(self.parts) if part is not Part.OBSERVES]
-        states = {
-            i: (int(self.rows[i]["round"]), *self.rows[i]["digest"].tolist()) for i in holders
-        }
-        counted = Counter(states.values()).most_common()
-        if len(counted) > 1:
-            differing = [self.members[i] for i in holders if states[i] != counted[0][0]]
+        if not holders:
+            return
+        states = [(int(row["round"]), *row["digest"].tolist()) for row in self.rows[holders]]
+        differing, usual = apart(states, [self.members[i] for i in holders])
+        if differing:
             raise MismatchError(
                 f"the shared state of replica {', '.join(map(repr, differing))} differs from that "
-                f"of the others after round {counted[0][0][0]}: have all the same outer optimizer, "
+                f"of the others after round {usual[0]}: have all the same outer optimizer, "
                 "settings and versions of torch? Let that replica join anew, or load a checkpoint."
             )
 

@@ -168,12 +168,16 @@ class Rounds:
             self.give_up()
             raise _refused(members.epoch.members, votes, arrivals.round) from failure
 
+    def _due(self, number: int) -> Sums:
+        """The sums of a round's fragment."""
+        return self._sums[number % len(self._sums)]
+
     def _sum(self, arrivals: Arrivals, offer: Offer) -> Prepared:
         number = arrivals.round
+        sums = self._due(number)
         if self._adding.follows:
-            point = self._state.due(number).shared.vector
-            self._sums[number % len(self._sums)].follow(_on_host(point))
-        added = self._added(self._sums[number % len(self._sums)], arrivals, offer)
+            sums.follow(_on_host(self._state.due(number).shared.vector))
+        added = self._added(sums, arrivals, offer)
         mean, divisor = torch.from_numpy(added.total), self._divisor(arrivals)
         size = scale(mean, 1 / divisor)
         if not math.isfinite(size):
@@ -235,7 +239,7 @@ class Rounds:
         prepared = self.prepared
         assert prepared is not None, "a round is prepared before it is committed"
         self.prepared = None
-        sums = self._sums[prepared.number % len(self._sums)]
+        sums = self._due(prepared.number)
         sums.commit()
         if not self.has_state:
             self._queued.append((prepared.number, prepared.mean.clone()))

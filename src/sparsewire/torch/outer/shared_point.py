@@ -27,15 +27,10 @@ class SharedPoint:
         self.vector = fragment.read(fragment.empty())
         self.rounds = 0
         """How many rounds of this fragment have been committed."""
-        self._make = make
-        self._bind()
-
-    def _bind(self) -> None:
         # One parameter for each of the model's, so that optimizers see shapes. Its memory is the
         # vector's, and one optimizer for each fragment leaves the other fragments alone.
-        slots = self.fragment.slots
-        self._parameters = [nn.Parameter(slot.of(self.vector)) for slot in slots]
-        self.optimizer = self._make(self._parameters)
+        self._parameters = [nn.Parameter(slot.of(self.vector)) for slot in fragment.slots]
+        self.optimizer = make(self._parameters)
 
     def advance(self, mean: Tensor) -> None:
         """Take one step of the outer optimizer, with `mean` as its gradient."""
