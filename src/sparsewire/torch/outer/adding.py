@@ -118,7 +118,7 @@ class PairedPoints(Sums):
         return Added(total, deltas.sent, deltas.contributors)
 
     def _point(self) -> Vector:
-        point: Vector = self._state.shared.vector.detach().cpu().numpy().copy()
+        point: Vector = self._state.shared.vector.cpu().numpy()
         return point
 
     def take_off(self, sent: Any, residual: Vector) -> None:

@@ -59,9 +59,9 @@ class FragmentState:
         """
         point = self.shared.vector
         if left is not None:
-            since = self.fragment.empty()
-            self.fragment.moved(left, since)
-            self.fragment.write(torch.sub(point, since, out=since))
+            # The round is over, so the memory of its delta is free.
+            self.fragment.moved(left, self._delta)
+            self.fragment.write(torch.sub(point, self._delta, out=self._delta))
         else:
             self.fragment.mix(point, float(mix))
         self.base = None
