@@ -14,7 +14,8 @@ ranks = st.integers(1, 512)
 
 @given(densities, densities, ranks, densities)
 def test_what_was_recorded_comes_back(rank: float, more: float, recorded: int, full: float) -> None:
-    union = rank + more * min(1 - rank, (recorded - 1) * rank)
+    # What all have in every step is no more in the union than on one rank.
+    union = rank + more * min(1 - rank, (recorded - 1) * max(rank - full, 0.0))
     overlap = Overlap.of(rank, union, recorded, full)
     assert overlap.union(1) == pytest.approx(rank, abs=1e-9)
     if recorded > 1 and full < rank < 1:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._C._distributed_c10d import PrefixStore
 
-from sparsewire.errors import Timeout
+from sparsewire.errors import Error, Timeout
 from sparsewire.torch.outer import StoreMembership, meeting_at
 from sparsewire.torch.outer.membership.membership import Epoch, Excluded
 
@@ -124,6 +124,33 @@ def begun(*names: str, grace: float = PATIENT_S) -> Job:
         job.join(name)
     job.begin()
     return job
+
+
+def test_newcomers_join_a_job_whose_first_replicas_were_named() -> None:
+    job = Job(1)
+    job.members["a"] = job.membership("a", first=["a"])
+    job.epochs["a"] = job.members["a"].reconfigure(None, ())
+    job.join("b")
+    job.asked(1)
+    with pytest.raises(TimeoutError):  # It begins no job of its own.
+        job.joining["b"].result(0.1)
+    assert job.meet({"a": []}).members == ("a", "b")
+
+
+def test_a_store_is_of_one_job() -> None:
+    job = begun("b")
+    with pytest.raises(Error, match="a job of the replicas b has begun in this store"):
+        job.membership("a", first=["a"]).reconfigure(None, ())
+
+
+def test_who_comes_late_to_a_meeting_leads_no_newcomer_back_to_it() -> None:
+    job = begun("a", "b", grace=0.2)
+    before = job.epochs["b"]
+    job.meet({"a": ["b"]})
+    job.meet({"a": []})
+    with pytest.raises(Excluded):
+        job.members["b"].reconfigure(before, ())
+    assert job.store.get("meeting") == b"2"
 
 
 def test_who_is_lost_unknown_to_all_is_not_waited_for_long() -> None:

@@ -83,8 +83,28 @@ class StoreMembership(Membership):
     def _begin(self) -> Epoch:
         if self._first is not None:
             first, self._first = list(self._first), None
-            return self._epoch(0, Meeting(first, 0))
+            return self._epoch(0, self._begun_by(first))
         return self._join()
+
+    def _begun_by(self, first: list[str]) -> Meeting:
+        """The job of these replicas, which is written down for those that join later.
+
+        Raises Error if the store is that of another job.
+        """
+        self._found(Meeting(first, 0))
+        begun = self._decided(0)
+        assert begun is not None, "a proposal was made"
+        if begun.members != first:
+            raise Error(
+                f"a job of the replicas {', '.join(begun.members)} has begun in this store, and "
+                f"here is one of {', '.join(first)}: give each job a store, or a prefix, of its own"
+            )
+        return begun
+
+    def _found(self, meeting: Meeting) -> None:
+        """Begin a job, unless one has begun."""
+        self._propose(0, meeting)
+        self._open(0)
 
     def _join(self) -> Epoch:
         """Ask to join, and wait until an epoch has this replica."""
@@ -94,7 +114,7 @@ class StoreMembership(Membership):
         while time.monotonic() < deadline:
             current = self._current()
             if current is None:
-                self._found_job()
+                self._begin_if_enough()
             elif current != seen:
                 # A meeting is on: be there, and see whether it lets this replica in.
                 self._store.set(f"{current}/here/{self.name}", "[]")
@@ -119,16 +139,15 @@ class StoreMembership(Membership):
             number += 1
         return number
 
-    def _found_job(self) -> None:
+    def _begin_if_enough(self) -> None:
         """If enough replicas are there and nobody has begun, begin with all of them."""
         names = self._wished()
         if len(names) >= self._expect:
-            self._propose(0, Meeting(sorted(names), len(names)))
-            self._store.set(_MEETING, "0")
+            self._found(Meeting(sorted(names), len(names)))
 
     def _meet(self, number: int, members: Sequence[str], lost: Collection[str]) -> Epoch:
         self._store.set(f"{number}/here/{self.name}", json.dumps(sorted(lost)))
-        self._store.set(_MEETING, str(number))
+        self._open(number)
         deadline = time.monotonic() + self._grace
         while (decided := self._decided(number)) is None:
             wished = self._wished()
@@ -142,6 +161,15 @@ class StoreMembership(Membership):
         if self.name not in decided.members:
             raise Excluded(f"the others went on without replica {self.name!r}, which came too late")
         return self._epoch(number, decided)
+
+    def _open(self, number: int) -> None:
+        """Have newcomers come to this meeting, unless a later one is on."""
+        current = ""
+        while int(current or -1) < number:
+            found = self._store.compare_set(_MEETING, current, str(number)).decode()
+            if found == str(number):
+                return
+            current = found
 
     def _lost(self, number: int, here: Sequence[str]) -> set[str]:
         """The members that someone here knows to be lost."""
