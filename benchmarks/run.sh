@@ -177,8 +177,8 @@ done
 
 # A GPT trained across slow links. DATA has tinyshakespeare.txt; the library's source is read else.
 outer="bench outer --folder $out/outer${DATA:+ --text $DATA/tinyshakespeare.txt}"
-measure outer $outer --method ddp-gloo:5,ddp-sparsewire:1,ddp-top-k,local_sgd,diloco:5,\
-streaming_diloco,sparseloco:5,demo,muloco,noloco
+measure outer $outer --method ddp-gloo:5,ddp-sparsewire:1,ddp-top-k:2,local_sgd,diloco:5,\
+streaming_diloco,sparseloco:5,demo:2,muloco:1,noloco:2
 
 # OmniReduce's workloads, each a part of its own. Gradients replayed, so that a step is communication;
 # then beside a stated time of computation; then real steps. Where a hook compresses, trainings with
@@ -225,6 +225,7 @@ program outer_sums outer_sums.py lab
 program outer_sums outer_sums.py formula
 program outer_step outer_step.py
 program outer_kills outer_kills.py
+program outer_check outer_check.py "$out/outer"
 program weights weights_delta.py
 
 # On LIBSVM's data.
